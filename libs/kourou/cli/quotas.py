@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("for", "name", "publish bytes/s", "publish messages/s"),
-    *("fetch bytes/s", "fetch messages/s", "requests/s", "connections", "topics", "brokers"),
+    *(
+        "fetch bytes/s",
+        "fetch messages/s",
+        "requests/s",
+        "connections",
+        "topics",
+        "groups",
+        "brokers",
+    ),
 )
 _AMOUNT = re.compile(r"([0-9]+)(|k|m|g|ki|mi|gi)b?", re.IGNORECASE)
 _FACTORS = {
@@ -64,6 +72,10 @@ Connections = Annotated[
 Topics = Annotated[
     str, typer.Option("--topics", metavar="N", help="Topics that it created (users only).")
 ]
+Groups = Annotated[
+    str,
+    typer.Option("--groups", metavar="N", help="Consumer groups that it created (users only)."),
+]
 Reason = Annotated[str, typer.Option("--reason", help="The reason, kept in the history.")]
 
 
@@ -91,6 +103,7 @@ def set_quota(
     requests: Requests = "",
     connections: Connections = "",
     topics: Topics = "",
+    groups: Groups = "",
     unlimited: Annotated[
         bool, typer.Option("--unlimited", help="No limits, not even those of '*'.")
     ] = False,
@@ -111,6 +124,7 @@ def set_quota(
         "requests": requests,
         "connections": connections,
         "topics": topics,
+        "groups": groups,
     }
     wanted = {unit: amount(text) for unit, text in limits.items() if text}
     if bool(wanted) == unlimited:
@@ -162,4 +176,5 @@ def _row(one: Quota) -> tuple[Any, ...]:
         one.requests,
         one.connections,
         one.topics,
+        one.groups,
     )

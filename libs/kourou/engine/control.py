@@ -122,7 +122,7 @@ def evolve(state: ControlState, recorded: Recorded) -> ControlState:
             topic_rules.evolve(state.topics, event, at_ms)
             progress_rules.evolve(state.progress, event)
         case GroupPut():
-            group_rules.evolve(state.groups, event, at_ms)
+            group_rules.evolve(state.groups, event, at_ms, recorded.actor)
         case GroupDeleted():
             group_rules.evolve(state.groups, event, at_ms)
             progress_rules.evolve(state.progress, event)
@@ -286,6 +286,7 @@ class _Snapshot(msgspec.Struct):
     access: AccessSnapshot = AccessSnapshot()
     quotas: list[Quota] = []
     topic_creators: dict[str, str] = {}
+    group_creators: dict[str, str] = {}
 
 
 class _Format(msgspec.Struct):
@@ -331,6 +332,7 @@ def encode_state(state: ControlState) -> bytes:
             access_rules.snapshot(state.access),
             state.quotas.snapshot(),
             dict(sorted(state.topics.creators.items())),
+            dict(sorted(state.groups.creators.items())),
         )
     )
 
@@ -348,7 +350,7 @@ def decode_state(snapshot: bytes) -> ControlState:
         raise DecodeError(f"the snapshot cannot be read: {error}") from error
     return ControlState(
         topics_of(read.topics, read.topics_version, read.retired, read.topic_creators),
-        groups_of(read.groups, read.groups_version),
+        groups_of(read.groups, read.groups_version, read.group_creators),
         ChangedSettings(read.settings, read.settings_version),
         ConsumerProgress(read.progress),
         read.next_offset,

@@ -82,9 +82,9 @@ class BrokerParts:
         context = self.context
         self.locks = QueueLocks(self.control.locks)
         self.lock_handler = LockHandler(context, self.locks, self.access_gate)
-        self.members = MemberHandler(context, self.access_gate)
-        ensure_group = self.members.ensure_group
         self.quota_gate = QuotaGate(context, self.access_gate)
+        self.members = MemberHandler(context, self.access_gate, self.quota_gate)
+        ensure_group = self.members.ensure_group
         self.filter_servers = FilterServerTable()
         self.filter_server_handler = FilterServerHandler(
             context, self.filter_servers, self.access_gate, self.quota_gate
@@ -131,9 +131,10 @@ class BrokerParts:
         """Groups, the broker itself, and its history."""
         context = self.context
         gate, (host, port) = self.access_gate, start.store_host
+        ensure_group = self.members.ensure_group
         address = f"{host}:{port}"
         self.lag_handler = ConsumerLagHandler(context, self.statistics, address, gate)
-        self.group_handler = GroupHandler(context, self.members.ensure_group, gate)
+        self.group_handler = GroupHandler(context, ensure_group, gate, self.quota_gate)
         self.access_handler = AccessHandler(context, gate, start.secrets)
         self.plain_acl_handler = PlainAclHandler(context, gate, start.secrets)
         self.broker_handler = BrokerHandler(

@@ -25,7 +25,7 @@ class QuotaKind(StrEnum):
 
 
 class QuotaUnit(StrEnum):
-    """What a quota limits: a second, but for open connections and topics that exist.
+    """What a quota limits: a second, but for open connections, and topics and groups that exist.
 
     Fetches are pulls of consumers.
     """
@@ -37,6 +37,7 @@ class QuotaUnit(StrEnum):
     REQUESTS = "requests"
     CONNECTIONS = "connections"
     TOPICS = "topics"
+    GROUPS = "groups"
 
     @property
     def text(self) -> str:
@@ -48,7 +49,7 @@ class QuotaUnit(StrEnum):
         return f"{limit} {self.text}" + ("" if self in _AT_A_TIME else "/s")
 
 
-_AT_A_TIME = (QuotaUnit.CONNECTIONS, QuotaUnit.TOPICS)
+_AT_A_TIME = (QuotaUnit.CONNECTIONS, QuotaUnit.TOPICS, QuotaUnit.GROUPS)
 _FETCHES = (QuotaUnit.FETCH_BYTES, QuotaUnit.FETCH_MESSAGES)
 UNITS_OF: Mapping[QuotaKind, tuple[QuotaUnit, ...]] = MappingProxyType(
     {
@@ -58,7 +59,7 @@ UNITS_OF: Mapping[QuotaKind, tuple[QuotaUnit, ...]] = MappingProxyType(
     }
 )
 """What can be limited for each kind: a group does not publish, and only a user sends requests, has
-connections and creates topics."""
+connections, and creates topics and groups."""
 
 QuotaKey = tuple[QuotaKind, str]
 
@@ -66,8 +67,8 @@ QuotaKey = tuple[QuotaKind, str]
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one user, topic or group at each broker, a second; None: not limited.
 
-    `connections` is the number of connections that a user may have open at a time, `topics` the
-    number of topics that it may have created.
+    `connections` is the number of connections that a user may have open at a time, `topics` and
+    `groups` the number of those that it may have created.
     With the name `*` it is the quota of each one that has no quota of its own: a quota replaces it
     as a whole, also one without limits.
     """
@@ -81,6 +82,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = None
     connections: int | None = None
     topics: int | None = None
+    groups: int | None = None
 
     @property
     def key(self) -> QuotaKey:

@@ -72,6 +72,7 @@ def test_a_quota_is_set_at_all_brokers_listed_and_removed(run: Run, cluster: Wir
     assert quotas(cluster, "broker-a") == quotas(cluster, "broker-b") == [expected]
     assert run("set", "user", "few", "--connections", "3")[1] == "user few: 3 connections\n"
     assert run("set", "user", "few", "--topics", "5")[1] == "user few: 5 topics\n"
+    assert run("set", "user", "few", "--groups", "5")[1] == "user few: 5 groups\n"
     assert run("remove", "user", "few")[0] == 0
     run("set", "group", "*", "--fetch-messages", "500")
     code, out, _ = run("list", "--json")

@@ -170,13 +170,14 @@ class QuotasApi(EveryBrokerApi):
         requests: int | None = None,
         connections: int | None = None,
         topics: int | None = None,
+        groups: int | None = None,
         reason: str = "",
     ) -> None:
         """Limit a user, topic or group at every broker, per second; None: not limited.
 
-        `connections` is how many a user may have open at each broker, `topics` how many topics that
-        it created may exist there. It replaces the quota of that
-        name as a whole.
+        `connections` is how many a user may have open at each broker, `topics` and `groups` how
+        many topics and consumer groups that it created may exist there. It replaces the quota of
+        that name as a whole.
         """
         quota = check_quota(
             Quota(
@@ -189,6 +190,7 @@ class QuotasApi(EveryBrokerApi):
                 requests=requests,
                 connections=connections,
                 topics=topics,
+                groups=groups,
             )
         )
         limits = {unit.value: limit for unit, limit in quota.limits().items()}

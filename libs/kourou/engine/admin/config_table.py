@@ -62,11 +62,15 @@ class FoldedNames:
 
 @dataclass(slots=True)
 class ConfigTable(Generic[ConfigT]):
-    """The table; `folded` is derived from it."""
+    """The table; `folded` is derived from it.
+
+    `creators` has the users who created what is in it; what no known user created is not there.
+    """
 
     table: dict[str, ConfigT] = field(default_factory=dict)
     version: DataVersion = field(default_factory=DataVersion)
     folded: FoldedNames = field(default_factory=FoldedNames, compare=False, repr=False)
+    creators: dict[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> ConfigT | None:
         """Return the configuration with this name, or None."""
@@ -81,16 +85,23 @@ class ConfigTable(Generic[ConfigT]):
     def __iter__(self) -> Iterator[ConfigT]:
         return iter(self.table.values())
 
-    def put(self, config: ConfigT) -> None:
-        """Add a configuration, or replace the one with its name."""
+    def created_by(self, user: str) -> int:
+        """Return how many a user created. O(length)."""
+        return sum(one == user for one in self.creators.values())
+
+    def put(self, config: ConfigT, creator: str = "") -> None:
+        """Add a configuration, or replace the one with its name; `creator` is the user."""
         if config.name not in self.table:
             self.folded.add(config.name)
+            if creator:
+                self.creators[config.name] = creator
         self.table[config.name] = config
 
     def remove(self, name: str) -> None:
         """Remove a configuration, if it is present."""
         if self.table.pop(name, None) is not None:
             self.folded.remove(name)
+        self.creators.pop(name, None)
 
     def changed(self, at_ms: int) -> None:
         """Count an event that changed the table."""

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 from kourou.access.api_token import owner_of
 from kourou.access.model import ANONYMOUS, AccessMode, UserKind
 from kourou.engine.admin.access_gate import BETWEEN_REPLICAS, AccessGate
+from kourou.engine.admin.config_table import ConfigTable
 from kourou.engine.admin.quota_table import decide_put, decide_remove
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
@@ -242,6 +243,7 @@ class QuotaGate:
             requests=request.requests,
             connections=request.connections,
             topics=request.topics,
+            groups=request.groups,
         )
         events = decide_put(self._quotas, quota)
         return self._pending_replies.decided(now_ms, received, events)
@@ -321,17 +323,26 @@ class QuotaGate:
             self._limiter.charge(now_ms, key, amount, per_s)
 
     def check_new_topic(self, received: Received, name: str) -> None:
-        """Raise Rejected if the sender has created as many topics as it may have."""
-        user = self._user(received)
-        limit = self._limit(QuotaKind.USER, user, QuotaUnit.TOPICS) if user else None
+        """Raise Rejected if there is no such topic, and its sender may not create one more."""
+        self._check_new(received, name, self._control.topics, QuotaUnit.TOPICS)
+
+    def check_new_group(self, received: Received, name: str) -> None:
+        """Raise Rejected if there is no such group, and its sender may not create one more."""
+        self._check_new(received, name, self._control.groups, QuotaUnit.GROUPS)
+
+    def _check_new(
+        self, received: Received, name: str, table: ConfigTable[Any], unit: QuotaUnit
+    ) -> None:
+        user = None if name in table else self._user(received)
+        limit = self._limit(QuotaKind.USER, user, unit) if user else None
         if user is None or limit is None:
             return
-        count = self._control.topics.created_by(user)
+        count = table.created_by(user)
         if count >= limit:
-            self.counts[QuotaUnit.TOPICS, QuotaOutcome.REFUSED] += 1
+            self.counts[unit, QuotaOutcome.REFUSED] += 1
             raise Rejected(
-                f"topic {name} is not created: user {user} has created {count} topics at this "
-                f"broker, and its quota is {QuotaUnit.TOPICS.amount(limit)}",
+                f"{unit.text[:-1]} {name} is not created: user {user} has created {count} "
+                f"{unit.text} at this broker, and its quota is {unit.amount(limit)}",
                 hint="delete one, or raise the quota: kourou quota set",
             )
 

@@ -125,8 +125,7 @@ class TopicHandler:
         events = decide_put(
             self._control.topics, self.rules, wanted, unread=self.unread(request.topic)
         )
-        if request.topic not in self._control.topics:
-            self._quotas.check_new_topic(received, request.topic)
+        self._quotas.check_new_topic(received, request.topic)
         effects = self._pending_replies.decided(now_ms, received, events)
         return effects + self._pulls.topic_changed(now_ms, request.topic)
 

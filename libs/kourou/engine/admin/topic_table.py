@@ -36,22 +36,16 @@ class TopicAggregate(ConfigTable[TopicConfig]):
     """The table of topics.
 
     `retired` has the ends of deleted topics' queues (topic -> queue ID -> offset). An end is needed
-    until the topic exists again and that queue is longer. `creators` has the users who created
-    topics; what no known user created is not in it.
+    until the topic exists again and that queue is longer.
     """
 
     retired: dict[str, dict[int, int]] = field(default_factory=dict)
-    creators: dict[str, str] = field(default_factory=dict)
-
-    def created_by(self, user: str) -> int:
-        """Return the number of topics that a user created. O(topics)."""
-        return sum(one == user for one in self.creators.values())
 
     def copy(self) -> TopicAggregate:
         """Return an independent copy: changes of one do not affect the other. O(topics)."""
         retired = {topic: dict(queues) for topic, queues in self.retired.items()}
         creators = dict(self.creators)
-        return TopicAggregate(dict(self.table), self.version, self.folded.copy(), retired, creators)
+        return TopicAggregate(dict(self.table), self.version, self.folded.copy(), creators, retired)
 
 
 def topics_of(
@@ -75,13 +69,10 @@ def evolve(
 ) -> None:
     """Apply one event, in place; `actor` caused it."""
     if isinstance(event, TopicPut):
-        name, user = event.topic.name, user_of_actor(actor)
-        if user and name not in topics.table and not _is_of_a_group(name):
-            topics.creators[name] = user
-        topics.put(event.topic)
+        caused = _is_of_a_group(event.topic.name)
+        topics.put(event.topic, "" if caused else user_of_actor(actor))
     else:
         topics.remove(event.before.name)
-        topics.creators.pop(event.before.name, None)
         if event.next_offsets:
             topics.retired.setdefault(event.before.name, {}).update(event.next_offsets)
     topics.changed(at_ms)

@@ -14,6 +14,7 @@ from typing import Any
 
 from kourou.access.model import ResourceType
 from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState, decide_delete_group
 from kourou.engine.effects import Effect
@@ -68,8 +69,15 @@ LIST_FORM_LANGUAGE = "CPP"
 class GroupHandler:
     """Handles requests about consumer groups."""
 
-    def __init__(self, context: BrokerContext, ensure_group: EnsureGroup, gate: AccessGate) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        ensure_group: EnsureGroup,
+        gate: AccessGate,
+        quotas: QuotaGate,
+    ) -> None:
         self._gate = gate
+        self._quotas = quotas
         self._control = context.control
         self._commits = context.commits
         self._members = context.members
@@ -94,9 +102,9 @@ class GroupHandler:
     ) -> list[Effect]:
         """Create or change a group (200)."""
         wanted = decode_group_config(b"".join(received.body))
-        return self._pending_replies.decided(
-            now_ms, received, decide_put(self._control.groups, wanted)
-        )
+        events = decide_put(self._control.groups, wanted)
+        self._quotas.check_new_group(received, wanted.name)
+        return self._pending_replies.decided(now_ms, received, events)
 
     def delete(
         self, now_ms: int, received: Received, request: DeleteSubscriptionGroup

@@ -9,7 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kourou.engine.admin.config_table import ConfigTable
@@ -19,6 +19,7 @@ from kourou.model import names
 from kourou.model.limits import GROUPS_MAX, TOPIC_QUEUES_MAX
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion
+from kourou.runtime import user_of_actor
 
 START_GROUPS = tuple(sorted(names.SYSTEM_GROUPS - {names.TRANSACTION_GROUP}))
 """Groups that a broker creates for itself at start, as RocketMQ does."""
@@ -32,12 +33,15 @@ class GroupAggregate(ConfigTable[GroupConfig]):
 
     def copy(self) -> GroupAggregate:
         """Return an independent copy. O(groups)."""
-        return GroupAggregate(dict(self.table), self.version, self.folded.copy())
+        creators = dict(self.creators)
+        return GroupAggregate(dict(self.table), self.version, self.folded.copy(), creators)
 
 
-def groups_of(table: Collection[GroupConfig], version: DataVersion) -> GroupAggregate:
+def groups_of(
+    table: Collection[GroupConfig], version: DataVersion, creators: Mapping[str, str]
+) -> GroupAggregate:
     """Return the state with these groups, as read from a snapshot."""
-    groups = GroupAggregate(version=version)
+    groups = GroupAggregate(version=version, creators=dict(creators))
     for config in table:
         groups.put(config)
     return groups
@@ -46,10 +50,12 @@ def groups_of(table: Collection[GroupConfig], version: DataVersion) -> GroupAggr
 # -- evolve ---------------------------------------------------------------------------------------
 
 
-def evolve(groups: GroupAggregate, event: GroupPut | GroupDeleted, at_ms: int) -> None:
-    """Apply one event, in place."""
+def evolve(
+    groups: GroupAggregate, event: GroupPut | GroupDeleted, at_ms: int, actor: str = ""
+) -> None:
+    """Apply one event, in place; `actor` caused it."""
     if isinstance(event, GroupPut):
-        groups.put(event.group)
+        groups.put(event.group, user_of_actor(actor))
     else:
         groups.remove(event.before.name)
     groups.changed(at_ms)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kourou.engine.admin.access_gate import AccessGate
+from kourou.engine.admin.quota_gate import QuotaGate
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import decide_consumer_group
 from kourou.engine.effects import Effect
@@ -61,8 +62,9 @@ EnsureGroup = Callable[[str, Received, str], GroupConfig]
 class MemberHandler:
     """Handles clients' requests about themselves, and queries about clients."""
 
-    def __init__(self, context: BrokerContext, gate: AccessGate) -> None:
+    def __init__(self, context: BrokerContext, gate: AccessGate, quotas: QuotaGate) -> None:
         self._gate = gate
+        self._quotas = quotas
         self._control = context.control
         self._members = context.members
         self._recorder = context.recorder
@@ -102,7 +104,7 @@ class MemberHandler:
             try:
                 actor = received.actor_of_client(beat.client_id)
                 cause = Cause(actor, "first heartbeat of a consumer")
-                self._found(part.group, cause, received.wall_ms)
+                self._found(part.group, received, cause)
             except KourouError as error:
                 code = code or error.wire_code
                 refused.append(str(error))
@@ -131,14 +133,14 @@ class MemberHandler:
         invalid name.
         """
         try:
-            self._found(group, Cause(received.actor, reason), received.wall_ms)
+            self._found(group, received, Cause(received.actor, reason))
         except Unavailable as error:
             raise GroupNotFound(
                 f"consumer group {group} cannot be created: {error}", hint="retry later"
             ) from error
         return self._control.groups.get(group) or GroupConfig(group)
 
-    def _found(self, group: str, cause: Cause, wall_ms: int) -> None:
+    def _found(self, group: str, received: Received, cause: Cause) -> None:
         """Create a consumer group and its retry topic where they are missing; may refuse.
 
         A follower creates none, but lets the group read, because its leader may be lost for good.
@@ -147,8 +149,9 @@ class MemberHandler:
             self._control, group, auto_create=self._policy.auto_create_group
         )
         if events:
+            self._quotas.check_new_group(received, group)
             with suppress(NotLeader):
-                self._recorder.record(events, cause, wall_ms)
+                self._recorder.record(events, cause, received.wall_ms)
 
     def check_config(
         self, _now_ms: int, received: Received, _request: CheckClientConfig

@@ -12,7 +12,8 @@ class SetQuota(Request, kw_only=True, frozen=True):
 
     `kind` is user, topic or group; `name` `*` is for all that have no quota of their own. It
     replaces the quota of that name. Limits are per second, at each broker;
-    `connections` are those that a user may have open, `topics` those that it may have created.
+    `connections` are those that a user may have open, `topics` and `groups` those that it may have
+    created.
     """
 
     code: ClassVar[int] = 30064
@@ -25,6 +26,7 @@ class SetQuota(Request, kw_only=True, frozen=True):
     requests: Int64 | None = None
     connections: Int64 | None = None
     topics: Int64 | None = None
+    groups: Int64 | None = None
     reason: str = ""
 
 

@@ -463,8 +463,8 @@ QuotaLimit = Annotated[int, msgspec.Meta(ge=1, le=QUOTA_LIMIT_MAX)]
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     """What a user, topic or group may use of each of these brokers a second; null: not limited.
 
-    `connections` is the number that a user may have open, `topics` the number that it may have
-    created.
+    `connections` is the number that a user may have open, `topics` and `groups` the numbers that it
+    may have created.
 
     The name `*` stands for all of a kind that have no quota of their own.
     """
@@ -478,6 +478,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None
     connections: int | None
     topics: int | None
+    groups: int | None
     brokers: list[str]
 
 
@@ -498,8 +499,8 @@ class QuotaPath(msgspec.Struct, frozen=True):
 class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits per second; what is not named is not limited. Groups have limits of fetches.
 
-    `connections`: how many a user may have open at each broker; `topics`: how many it may have
-    created there.
+    `connections`: how many a user may have open at each broker; `topics`, `groups`: how many it may
+    have created there.
     """
 
     publish_bytes: QuotaLimit | None = None
@@ -509,6 +510,7 @@ class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     requests: QuotaLimit | None = None
     connections: QuotaLimit | None = None
     topics: QuotaLimit | None = None
+    groups: QuotaLimit | None = None
     reason: Reason = ""
 
 
@@ -553,6 +555,7 @@ async def put_quota(gateway: Gateway, parameters: QuotaPath, body: QuotaBody) ->
             requests=body.requests,
             connections=body.connections,
             topics=body.topics,
+            groups=body.groups,
         )
     )
     limits = {unit.value: limit for unit, limit in quota.limits().items()}

@@ -19,11 +19,12 @@ from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, e
 from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
 from kourou.protocol.messages.groups import (
+    DeleteSubscriptionGroup,
     HeartBeat,
     UnregisterClient,
     UpdateAndCreateSubscriptionGroup,
 )
-from kourou.protocol.messages.pulls import GetMaxOffset
+from kourou.protocol.messages.pulls import GetMaxOffset, UpdateConsumerOffset
 from kourou.protocol.messages.quotas import FlowControlled, ListQuotas, RemoveQuota, SetQuota
 from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.messages.sends import SendRecords
@@ -558,6 +559,47 @@ def test_who_created_a_topic_is_in_the_snapshot_and_in_the_log(
     for event in broker.events():
         evolve(again, event)
     assert again.topics.creators == {"a": "till"} == control.copy().topics.creators
+
+
+def new_group(name: str, retry_max: int = 16) -> bytes:
+    return b'{"groupName":"%s","retryMaxTimes":%d}' % (name.encode(), retry_max)
+
+
+def beat_of(*groups: str) -> bytes:
+    return encode_heartbeat(HeartbeatBody("c1", consumers=tuple(map(ConsumerData, groups))))
+
+
+def test_a_user_creates_so_many_groups_only(
+    creating: tuple[SecuredBroker, Sender, Sender],
+) -> None:
+    broker, root, till = creating
+    control = broker.engine.control
+    create = UpdateAndCreateSubscriptionGroup()
+    assert broker.ask(root, create, new_group("before")).code == Code.SUCCESS
+    assert broker.ask(root, SetQuota(kind="user", name="till", groups=3)).code == Code.SUCCESS
+    assert broker.ask(till, create, new_group("a")).code == Code.SUCCESS
+    refused = broker.ask(till, HeartBeat(), beat_of("before", "b", "c", "d", "e"))
+    assert refused.code not in (Code.SUCCESS, Code.FLOW_CONTROL)
+    text = (
+        "group d is not created: user till has created 3 groups at this broker, and its quota is "
+        "3 groups"
+    )
+    assert text in refused.remark
+    assert "group e is not created" in refused.remark
+    assert control.groups.creators == {"before": "root", "a": "till", "b": "till", "c": "till"}
+    assert broker.engine.core.parts.membership.consumer_groups() == ["b", "before", "c"]
+    assert {"d", "%RETRY%d"}.isdisjoint({*control.groups.table, *control.topics.table})
+    commit = UpdateConsumerOffset(consumer_group="d", topic="before", queue_id=0, commit_offset=0)
+    for request, body in ((pull(group="d"), b""), (commit, b""), (create, new_group("d"))):
+        again = broker.ask(till, request, body)
+        assert text in again.remark, request
+    assert broker.ask(till, create, new_group("a", 3)).code == Code.SUCCESS, "it exists"
+    assert broker.ask(root, create, new_group("d")).code == Code.SUCCESS, "another user"
+    assert decode_state(encode_state(control)).groups == control.groups == control.copy().groups
+    delete = DeleteSubscriptionGroup(group_name="a")
+    assert broker.ask(root, delete).code == Code.SUCCESS
+    assert broker.ask(till, HeartBeat(), beat_of("f")).code == Code.SUCCESS
+    assert control.groups.created_by("till") == 3
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_broker_makes_the_groups_of_4_9_8_at_start():
 def test_every_change_makes_a_new_data_version_and_a_copy_stays_behind():
     state = apply(GroupAggregate(), [GroupPut(GroupConfig("g"))], at_ms=5)
     copy = state.copy()
-    assert copy == state == groups.groups_of(list(state), DataVersion(5, 1))
+    assert copy == state == groups.groups_of(list(state), DataVersion(5, 1), {})
     apply(state, [GroupDeleted(GroupConfig("g"))], at_ms=6)
     assert state.version == DataVersion(6, 2)
     assert "g" in copy

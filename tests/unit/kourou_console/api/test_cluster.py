@@ -188,6 +188,7 @@ def test_quotas_come_and_go(suite) -> None:
         "requests": 50,
         "connections": None,
         "topics": None,
+        "groups": None,
         "brokers": ["broker-a", "broker-b"],
     }
     assert suite.console.put(PATH, json={}).json["says"] == ["user quota-till is not limited."]

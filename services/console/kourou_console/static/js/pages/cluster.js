@@ -79,6 +79,12 @@ function Quotas({ rows }) {
         num: true,
         value: (row) => row.topics ?? "",
       },
+      {
+        key: "groups",
+        title: "Groups",
+        num: true,
+        value: (row) => row.groups ?? "",
+      },
       { key: "brokers", title: "Brokers", value: (row) => row.brokers.join(", ") },
     ]}
   />`;
