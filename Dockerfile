@@ -74,7 +74,7 @@ RUN groupadd --gid 10001 kourou \
     # Volumes of keys belong to this user where they are made (`kourou keys make`, docker-compose.yml).
     && for name in public members access host namesrv console pipeline \
         broker ha-replica broker-b ha-replica-b raft-n0 raft-n1 raft-n2 \
-        filter-server filter-server-2 filter-server-b grafana; do \
+        filter-server filter-server-2 filter-server-b grafana database workers; do \
         install --directory --owner=10001 --group=10001 "/keys/${name}"; \
     done
 ENV PATH="/opt/kourou/bin:${PATH}" \

@@ -56,8 +56,11 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
     for name, service in of_ours(composed).items():
         mounts = {one["target"]: one for one in service["volumes"] if one["target"].startswith(RUN)}
         wanted = {f"{RUN}/keys", f"{RUN}/public"}
-        of_readers = {f"{RUN}/members", f"{RUN}/access"}
-        assert set(mounts) == wanted | (of_readers if name in READERS else set()), name
+        if name in READERS:
+            wanted |= {f"{RUN}/members", f"{RUN}/access"}
+        if name in {"broker", "broker-b"}:
+            wanted.add(f"{RUN}/database")
+        assert set(mounts) == wanted, name
         assert all(one["read_only"] for one in mounts.values()), name
         assert mounts[f"{RUN}/public"]["source"] == "public-keys"
         owners.setdefault(mounts[f"{RUN}/keys"]["source"], set()).add(name)
@@ -78,7 +81,8 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
     for name in (*WATCHING, "postgres"):
         volumes = composed["services"][name].get("volumes", [])
         keys = {one["source"] for one in volumes if str(one["source"]).endswith("-keys")}
-        assert keys == ({"grafana-keys"} if name == "grafana" else set()), name
+        own = {"grafana": {"grafana-keys"}, "postgres": {"database-keys"}}
+        assert keys == own.get(name, set()), name
 
 
 def test_who_makes_them_has_no_network_and_its_folders_are_in_the_image(
@@ -128,12 +132,18 @@ def test_what_it_makes_fits_every_address_that_is_dialled(
     admin = folder / "access" / "admin.secret"
     assert admin.stat().st_mode & 0o777 == 0o600
     SecretKeys.read(folder / "access" / "access.keys")
-    grafana = folder / "grafana" / "grafana.secret"
-    assert grafana.stat().st_mode & 0o777 == 0o444
-    assert len(grafana.read_text("utf-8").strip()) >= 16
-    assert grafana.read_bytes() != admin.read_bytes()
+    given = [folder / "grafana" / "grafana.secret", folder / "database" / "postgres.secret"]
+    assert [one.stat().st_mode & 0o777 for one in given] == [0o444] * 2
+    spark = folder / "workers" / "spark-defaults.conf"
+    assert spark.stat().st_mode & 0o777 == 0o600
+    settings = dict(line.split() for line in spark.read_text("utf-8").splitlines())
+    assert settings["spark.authenticate"] == "true"
+    secrets = [one.read_text("utf-8").strip() for one in (admin, *given)]
+    secrets.append(settings["spark.authenticate.secret"])
+    assert len(set(secrets)) == 4
+    assert min(map(len, secrets)) >= 16
     view = capsys.readouterr()
-    assert admin.read_text("utf-8").strip() not in view.out + view.err
+    assert not [one for one in secrets if one in view.out + view.err]
     assert not [pair for pair in pairs.values() if pair.secret in view.out + view.err]
 
 
@@ -165,8 +175,9 @@ def test_each_pair_is_that_of_one_user_whom_every_broker_accepts(
 
 
 def private(folder: Path) -> list[Path]:
-    """The secret files of all pairs, the key of secrets, and the secret of the administrator."""
-    return [*folder.glob("*/*.key_secret"), *(folder / "access").iterdir()]
+    """The secret files of all pairs, the key of secrets, and all secrets."""
+    places = [folder / name for name in ("access", "grafana", "database", "workers")]
+    return [*folder.glob("*/*.key_secret"), *(one for place in places for one in place.iterdir())]
 
 
 def test_once_more_changes_no_pair_and_follows_another_port(
@@ -174,7 +185,7 @@ def test_once_more_changes_no_pair_and_follows_another_port(
 ) -> None:
     folder = made(composed, tmp_path)
     before = {path: path.read_bytes() for path in private(folder)}
-    assert len(before) == 16
+    assert len(before) == 19
     moved = {"KOUROU_BROKER_PORT": "31111"}
     chosen = json.loads(compose("config", "--format", "json", environment=moved).stdout)
     made(chosen, tmp_path)

@@ -43,17 +43,20 @@ def test_all_parts_of_spark_see_one_folder_and_know_one_secret(
         service = composed["services"][name]
         found = stored(service)
         assert (found["source"], found["target"]) == ("spark-data", "/var/lib/kourou")
-        [secret] = service["secrets"]
-        assert secret["source"] == "spark_defaults"
-        place = Path(secret["target"])
-        assert Path(service["environment"]["SPARK_CONF_DIR"]) == place.parent
+        [secret] = [one for one in service["volumes"] if one["source"] == "spark-keys"]
+        assert secret["read_only"] is True
+        assert service["environment"]["SPARK_CONF_DIR"] == secret["target"]
         # Java loads libraries that it has unpacked there.
         assert ",exec," in service["tmpfs"][0]
-    view = Path(composed["secrets"]["spark_defaults"]["file"])
-    assert view.name == place.name == "spark-defaults.conf"
-    pairs = dict(line.split(maxsplit=1) for line in view.read_text("utf-8").splitlines())
-    assert pairs["spark.authenticate"] == "true"
-    assert pairs["spark.authenticate.secret"]
+    command = composed["services"]["keys"]["command"]
+    assert command[command.index("--spark-defaults") + 1] == "/keys/workers/spark-defaults.conf"
+    users = {
+        name
+        for name, service in composed["services"].items()
+        for one in service.get("volumes") or []
+        if one["source"] == "spark-keys"
+    }
+    assert users == {*SPARK, "keys"}
 
 
 def test_what_spark_may_take_is_bounded_and_its_heaps_fit(

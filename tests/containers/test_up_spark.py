@@ -42,7 +42,7 @@ WRITABLE = "find / -xdev -not -path '/proc/*' -writable -not -type l 2>/dev/null
 COMPILERS = {"gcc", "g++", "make", "git", "python3-dev", "openjdk-17-jdk-headless"}
 NONE_OF = """
 find / -xdev -not -path '/proc/*' -not -path '/usr/*' \\( -name 'spark-defaults.conf' \\
-    -o -name 'postgres_password' -o -name 'pip' -o -name '.git' -o -name '*.whl' \\
+    -o -name '*.secret' -o -name 'pip' -o -name '.git' -o -name '*.whl' \\
     -o -path '*/pyspark/python/lib/*.zip' \\) 2>/dev/null || true
 """
 """Of the base image, which is in /usr, Python's own may be there."""

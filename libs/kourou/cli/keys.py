@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 READABLE = 0o444
 PRIVATE = 0o600
 
+SPARK_DEFAULTS = """\
+spark.authenticate true
+spark.authenticate.secret {}
+spark.ui.killEnabled false
+"""
+"""Without the first, whoever reaches the master of a Spark cluster runs code there."""
+
 ReadableOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -56,6 +63,15 @@ AccessKeysOption = Annotated[
 SecretOption = Annotated[
     list[Path] | None,
     typer.Option("--secret", metavar="FILE", help="Also write a random secret of a user."),
+]
+
+SparkOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--spark-defaults",
+        metavar="FILE",
+        help="Also write Spark's spark-defaults.conf, with a random secret of a cluster.",
+    ),
 ]
 
 keys = typer.Typer(
@@ -97,6 +113,7 @@ def make(
     ring: RingOption = None,
     access_keys: AccessKeysOption = None,
     secret: SecretOption = None,
+    spark_defaults: SparkOption = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep existing pairs and files instead of failing.")
     ] = False,
@@ -132,6 +149,8 @@ def make(
         _make_ring(called, made)
     files = [] if access_keys is None else [(access_keys, new_key_line("1"))]
     files += [(path, f"{new_secret()}\n") for path in secret or ()]
+    if spark_defaults is not None:
+        files.append((spark_defaults, SPARK_DEFAULTS.format(new_secret())))
     for path, text in files:
         _file(path, text, mode=mode_of.get(path.stem, PRIVATE), keep=keep)
     return 0

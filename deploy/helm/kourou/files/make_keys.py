@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import secrets
 import ssl
 import subprocess
 import sys
@@ -29,7 +28,6 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_S = 30.0
 ACCESS_FILES = ("access.keys", "admin.secret")
 SPARK_FILE = "spark-defaults.conf"
-SPARK_TEXT = "spark.authenticate true\nspark.authenticate.secret {}\nspark.ui.killEnabled false\n"
 
 Contents = dict[str, bytes]
 """The keys of a Secret, and what they hold."""
@@ -113,10 +111,11 @@ def make(store: SecretStore, plan: Mapping[str, Any], folder: Path) -> None:
 
     for file in ACCESS_FILES:
         kept("access", folder / "access" / file)
+    kept("spark", folder / "spark" / SPARK_FILE)
     for pair, one in pairs.items():
         kept(one["secret"], folder / "pairs" / pair / f"{pair}.key_secret")
     _run_kourou(plan, folder)
-    for name, contents in _made(plan, folder, stored["spark"] or {}).items():
+    for name, contents in _made(plan, folder).items():
         _write(store, f"{prefix}{name}", plan["labels"], stored[name], contents)
 
 
@@ -125,6 +124,7 @@ def _run_kourou(plan: Mapping[str, Any], folder: Path) -> None:
     access_keys, *secret_files = (str(folder / "access" / file) for file in ACCESS_FILES)
     command = ["keys", "make", "--keep", "--public", str(folder / "public"), "--ring", plan["ring"]]
     command += ["--access-keys", access_keys]
+    command += ["--spark-defaults", str(folder / "spark" / SPARK_FILE)]
     for file in secret_files:
         command += ["--secret", file]
     for pair, one in plan["pairs"].items():
@@ -135,14 +135,12 @@ def _run_kourou(plan: Mapping[str, Any], folder: Path) -> None:
         raise SystemExit(f"kourou keys make ended with {done.returncode}")
 
 
-def _made(plan: Mapping[str, Any], folder: Path, spark: Contents) -> dict[str, Contents]:
+def _made(plan: Mapping[str, Any], folder: Path) -> dict[str, Contents]:
     """Return what each Secret shall hold, by its name without the prefix."""
     found: dict[str, Contents] = {
         "access": {file: (folder / "access" / file).read_bytes() for file in ACCESS_FILES},
         "public": {file.name: file.read_bytes() for file in (folder / "public").glob("*.key")},
-        "spark": {
-            SPARK_FILE: spark.get(SPARK_FILE) or SPARK_TEXT.format(secrets.token_hex(24)).encode()
-        },
+        "spark": {SPARK_FILE: (folder / "spark" / SPARK_FILE).read_bytes()},
     }
     for pair, one in plan["pairs"].items():
         contents = found.setdefault(one["secret"], {})
