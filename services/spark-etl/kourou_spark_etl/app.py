@@ -49,6 +49,10 @@ _TABLES = "/tables"
 LOCK_FILE = "service.lock"
 
 
+PRIVATE, SHARED = 0o700, 0o777
+"""The modes of a new `etlPath`, less what the umask takes away."""
+
+
 class SparkEtlService:
     """Implements kourou.service.lifecycle.Service."""
 
@@ -94,8 +98,12 @@ class SparkEtlService:
         self._spark = await asyncio.to_thread(self._open_session)
 
     def _claim(self, folder: Path) -> None:
-        """Lock the folder: a second service on it would write the same checkpoints."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Lock the folder: a second service on it would write the same checkpoints.
+
+        A new one is for this user only, unless executors of a cluster write there, too.
+        """
+        alone = self._settings.master.startswith("local")
+        folder.mkdir(PRIVATE if alone else SHARED, parents=True, exist_ok=True)
         try:
             self._lock = RealDisk().lock(folder / LOCK_FILE)
         except BlockingIOError:

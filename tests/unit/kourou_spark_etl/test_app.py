@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,6 +259,21 @@ async def test_a_second_service_in_the_same_folder_is_refused(
     service._lock.release()
     second._claim(folder)
     second._lock.release()
+
+
+@pytest.mark.parametrize(("master", "mode"), [("local[2]", 0o700), ("spark://m:7077", 0o777)])
+def test_a_new_folder_is_for_who_writes_there(tmp_path: Path, master: str, mode: int) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(JOBS)
+    folder = tmp_path / "etl"
+    service: Any = SparkEtlService(EtlSettings(root=folder, master=master, job_file=jobs))
+    before = os.umask(0)
+    try:
+        service._claim(folder)
+    finally:
+        os.umask(before)
+    service._lock.release()
+    assert folder.stat().st_mode & 0o777 == mode
 
 
 # -- what several settings say together ------------------------------------------------------------
