@@ -164,7 +164,7 @@ class RoleSession:
         if self.over:
             return False
         if self.view.control.access.uncopied:
-            await asyncio.to_thread(self.store.copy_begun)
+            await asyncio.to_thread(self.store.mark_uncopied)
         elif self.leads:
             await asyncio.to_thread(self.store.copy_completed)
         self._store_runtime.executor.dispatch()

@@ -27,7 +27,7 @@ spark.authenticate true
 spark.authenticate.secret {}
 spark.ui.killEnabled false
 """
-"""Without the first, whoever reaches the master of a Spark cluster runs code there."""
+"""Without the first, every client of a Spark master may run code on the workers."""
 
 ReadableOption = Annotated[
     list[str] | None,

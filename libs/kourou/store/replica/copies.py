@@ -130,7 +130,7 @@ class Copies(Reads):
         """Whether this log, if it is a follower's, has never had all of its leader's."""
         return self._log.end == 0 or self._disk.exists(self.paths.uncopied)
 
-    def copy_begun(self) -> None:
+    def mark_uncopied(self) -> None:
         """Store durably that a follower began with an empty log. Raises as the disk fails."""
         try:
             write_atomically(self._disk, self.paths.uncopied, b"")
@@ -138,7 +138,7 @@ class Copies(Reads):
             raise as_store_error(error, f"writing {self.paths.uncopied}") from error
 
     def copy_completed(self) -> None:
-        """Undo `copy_begun`, durably; nothing if that was never called."""
+        """Undo `mark_uncopied`, durably; nothing if that was never called."""
         try:
             if self._disk.exists(self.paths.uncopied):
                 self._disk.unlink(self.paths.uncopied)

@@ -640,7 +640,7 @@ def test_a_store_knows_after_a_power_loss_whether_its_copy_was_ever_complete(com
     traffic(leader)
     follower = opened(disk)
     assert follower.uncopied, "its log is empty"
-    follower.copy_begun()
+    follower.mark_uncopied()
     follow(leader, follower)
     follower.flush()
     if complete:
@@ -656,4 +656,4 @@ def test_a_mark_that_cannot_be_kept_is_an_error() -> None:
     follower = opened(disk)
     disk.fail_sync(1)
     with pytest.raises(StoreFaulted, match="uncopied"):
-        follower.copy_begun()
+        follower.mark_uncopied()
