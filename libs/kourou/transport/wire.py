@@ -14,14 +14,15 @@ from kourou.transport.tcp_link import Buffer
 class WireEvent(enum.Enum):
     """An event of a connection.
 
-    Each except ACCEPTED and READY ends it, or comes just before its end. REFUSED: it could not be
-    opened. BAD_GREETING, OTHER_MECHANISM, NOT_LET_IN: it was opened, but the handshake failed.
-    LOST: it closed.
+    Each except ACCEPTED and READY ends it, or comes just before its end. REFUSED, UNKNOWN_HOST: it
+    could not be opened. BAD_GREETING, OTHER_MECHANISM, NOT_LET_IN: it was opened, but the handshake
+    failed. LOST: it closed.
     """
 
     ACCEPTED = enum.auto()
     READY = enum.auto()
     REFUSED = enum.auto()
+    UNKNOWN_HOST = enum.auto()
     BAD_GREETING = enum.auto()
     OTHER_MECHANISM = enum.auto()
     NOT_LET_IN = enum.auto()
@@ -30,6 +31,13 @@ class WireEvent(enum.Enum):
 
 FAILED = (WireEvent.BAD_GREETING, WireEvent.OTHER_MECHANISM, WireEvent.NOT_LET_IN)
 """Failed handshakes; LOST follows."""
+
+
+UNOPENED = {
+    WireEvent.REFUSED: "connection refused or unreachable",
+    WireEvent.UNKNOWN_HOST: "its host name cannot be resolved",
+}
+"""Why a connection could not be opened."""
 
 
 @dataclass(frozen=True, slots=True)

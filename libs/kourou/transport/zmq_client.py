@@ -67,7 +67,7 @@ from kourou.transport.curve_keys import ClientCurve, trouble_of
 from kourou.transport.pending_requests import Outcome, Pending, PendingRequests
 from kourou.transport.rate_limited_log import RateLimitedLog
 from kourou.transport.tcp_link import Buffer
-from kourou.transport.wire import FAILED, PATIENT, Wire, WireEvent, WireTimeouts
+from kourou.transport.wire import FAILED, PATIENT, UNOPENED, Wire, WireEvent, WireTimeouts
 from kourou.transport.zmtp_wire import ZmtpWire
 
 _log = logging.getLogger("kourou.transport")
@@ -419,9 +419,9 @@ class ZmqConnection:
         elif kind in FAILED:
             self._failed_handshake(kind)
         else:
-            if kind is WireEvent.REFUSED:
+            if kind in UNOPENED:
                 self._certain = False
-                self._last_trouble = "connection refused or unreachable"
+                self._last_trouble = UNOPENED[kind]
             self._reopen("the connection was lost", self._delay_ms())
 
     def _established(self) -> None:

@@ -74,9 +74,11 @@ class ZmtpWire:
         try:
             async with asyncio.timeout(limit_s):
                 socket = await self._connected()
-        except (OSError, TimeoutError, UnicodeError):  # UnicodeError: no DNS name can be so long
+        except (OSError, TimeoutError, UnicodeError) as error:
+            # UnicodeError: no DNS name can be so long.
+            unknown = isinstance(error, socketlib.gaierror | UnicodeError)
             self._dialling = None
-            self._end(WireEvent.REFUSED)
+            self._end(WireEvent.UNKNOWN_HOST if unknown else WireEvent.REFUSED)
             return
         self._dialling = None
         where = (self._host, self._port)
