@@ -124,7 +124,7 @@ def test_a_closed_store_is_left_as_it_was(tmp_path: Path) -> None:
     store.close()
     after = files_of(root)
     ours = {name for name in after if name.startswith("kourou/")}
-    assert ours == {"kourou/format.json", "kourou/recovery"}
+    assert ours == {"kourou/boot", "kourou/format.json", "kourou/recovery"}
     assert {name: data for name, data in after.items() if name not in ours} == before
 
 

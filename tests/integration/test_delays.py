@@ -8,6 +8,7 @@ for. In the second it is a process, the disk is real, and so is kill -9.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,6 +83,31 @@ def test_two_restarts_and_a_kill(
         was = waited[one.message_id]
         assert one.store_timestamp - was.store_timestamp >= LEVELS_MS[was.queue_id], "early"
     assert came == sent
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F247", "F249", "F250", "F251")
+def test_power_is_lost_amid_deliveries(
+    kourou_cluster: Callable[..., Cluster], rounds: Callable[[int], int]
+) -> None:
+    """What a power loss leaves of an append of 512 deliveries is delivered once, and so is the
+    rest."""
+    for seed in range(rounds(30)):
+        chance = random.Random(seed)
+        cluster = kourou_cluster(brokers=1, settings={**ROOM, "flushDiskType": "SYNC_FLUSH"})
+        topic = cluster.create_topic("later", queues=QUEUES)
+        with cluster.client() as mq:
+            messages = [Message(topic, b"%d" % n, delay_level=1 + n % 3) for n in range(6_000)]
+            sent = {result.message_id for result in mq.send_many(messages)}
+        cluster.clock.advance(19)
+        for _ in range(3):
+            cluster.clock.advance(chance.choice((0.05, 1.05, 10.1, 20.05)))
+            cluster.chaos.power_loss()
+            cluster.chaos.restart()
+        cluster.clock.advance(60)
+        came = [one.message_id for one in stored(cluster, topic)]
+        assert len(came) == len(set(came)), f"twice, seed {seed}"
+        assert set(came) == sent, f"lost, seed {seed}"
 
 
 async def delivered(mq: Client, topic: str, count: int) -> None:

@@ -9,6 +9,9 @@ store is read through and compared with what was promised.
 Every third life stages what it appends in memory first (transientStorePoolEnable), in one buffer or
 two, and writes it out now and then: a kill may take that, and nothing else.
 
+What was not flushed is there up to some record, without a gap: what was appended together is cut
+at one place only.
+
 Acknowledged means: a flush that covers it has returned. What a start finds readable counts as
 promised from then on, since recovery flushes it.
 """
@@ -52,6 +55,7 @@ class Life:
         self.promised: dict[Place, bytes] = {}
         self.written: dict[Place, set[bytes]] = {}
         self.unflushed: list[Written] = []
+        self.tail: list[Written] = []  # what was not flushed when it died
         self.events: Counter[str] = Counter()
 
     def live(self) -> None:
@@ -77,7 +81,7 @@ class Life:
             self.die(store)
         store = Store.open(self.settings, self.disk)
         self.check(store)
-        if not store.damaged_regions and self.rng.random() < 0.1:
+        if self.rng.random() < 0.1:
             self.rebuild(store)
 
     def die(self, store: Store | None) -> None:
@@ -88,6 +92,7 @@ class Life:
         else:
             self.disk = self.disk.crash() if self.rng.random() < 0.9 else self.disk.kill().crash()
             self.events["power lost"] += 1
+        self.tail += self.unflushed
         self.unflushed.clear()
 
     def work(self, store: Store) -> None:
@@ -143,6 +148,12 @@ class Life:
         for place, record in found.items():
             if record not in self.written[place]:
                 raise Violation(f"{place} holds what nobody wrote there")
+        kept = [found.get((one.topic, one.queue_id, one.offset)) == one.record for one in self.tail]
+        if kept != sorted(kept, reverse=True):
+            raise Violation("a record is gone, and one that was appended later is there")
+        if store.damaged_regions:
+            raise Violation("a hole was kept")
+        self.tail.clear()
         self.check_index(store, found)
         self.promised = found
         self.events["records checked"] += len(found)

@@ -94,6 +94,11 @@ class Disk(Protocol):
         """
         ...
 
+    @property
+    def boot_id(self) -> str:
+        """Another text after each power loss; "" if the machine does not tell."""
+        ...
+
     def exists(self, path: Path) -> bool:
         """True if there is a file or directory."""
         ...

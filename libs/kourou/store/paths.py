@@ -96,6 +96,11 @@ class StorePaths:
         return self.kourou / "format.json"
 
     @property
+    def boot(self) -> Path:
+        """When the machine was started on which the store was opened last (`Disk.boot_id`)."""
+        return self.kourou / "boot"
+
+    @property
     def recovery_point(self) -> Path:
         """The positions up to which the log is flushed and projected."""
         return self.kourou / "recovery"

@@ -24,6 +24,7 @@ from pathlib import Path
 from kourou.store.disk import Buffer, LinkRefused
 
 _UNFINISHED = ".creating"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_BYTES = 1  # RocketMQ locks the first byte of the file
 
 
@@ -154,6 +155,14 @@ class RealDisk:
             if create_size is None:
                 raise
         return self._create(path, create_size, allocate=allocate)
+
+    @property
+    def boot_id(self) -> str:
+        """What Linux makes at each start of the machine; "" elsewhere."""
+        try:
+            return _BOOT_ID.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
 
     def _create(self, path: Path, size: int, *, allocate: bool) -> RealFile:
         unfinished = path.with_name(path.name + _UNFINISHED)

@@ -278,7 +278,24 @@ def find_parts(
         look_for_signs(disk, paths) if known else Signs(),
         load_cut(disk, paths),
         settings.replicated or disk.exists(paths.epochs),
+        power_lost=_was_booted(disk, paths),
     )
+
+
+def _was_booted(disk: Disk, paths: StorePaths) -> bool:
+    """Return whether the machine was started since the store was opened last, as far as is known.
+
+    Then a crash may have been a power loss. Raises OSError.
+    """
+    known = read_whole(disk, paths.boot, _SIZE_MAX)
+    return known is not None and known != disk.boot_id.encode()
+
+
+def note_boot(disk: Disk, paths: StorePaths) -> None:
+    """Store which start of the machine this is, once the store is recovered. Raises OSError."""
+    now = disk.boot_id.encode()
+    if read_whole(disk, paths.boot, _SIZE_MAX) != now:
+        write_atomically(disk, paths.boot, now)
 
 
 def log_external_writes(report: RecoveryReport, paths: StorePaths) -> None:

@@ -45,6 +45,7 @@ from kourou.store.startup import (
     find_parts,
     log_external_writes,
     make_directories,
+    note_boot,
     unusable,
 )
 
@@ -133,6 +134,7 @@ class Store(Copies):
             store.checkpoint()
             trim_epochs(disk, paths, report.end)
             forget_cut(disk, paths)
+            note_boot(disk, paths)
             store.allocate_next()
             store.reserve.take()
         except BaseException:

@@ -147,6 +147,7 @@ class SimDisk:
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int = 1 << 40) -> None:
         self.capacity_bytes = capacity_bytes
+        self.boot_id = "0"
         self.syncs = 0
         self._rng = random.Random(seed)
         self._fail_sync_at = 0
@@ -193,6 +194,7 @@ class SimDisk:
     def crash(self) -> SimDisk:
         """Cut the power now; returns the disk as it is found afterwards, without locks."""
         after = SimDisk(self._rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
+        after.boot_id = str(int(self.boot_id) + 1)
         keep = self._rng.choice((0.0, 0.3, 0.7, 0.95, 1.0))
         names = dict(self._names)
         for changed in self._changed.values():
@@ -493,6 +495,7 @@ class MemoryDisk(SimDisk):
 
     def take_over(self, disk: SimDisk) -> None:
         """Take over the files of another disk, which is then no longer used."""
+        self.boot_id = disk.boot_id
         self._names, self._durable = disk._names, disk._durable
         self._children, self._changed = disk._children, disk._changed
         self._used = disk._used

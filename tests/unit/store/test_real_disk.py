@@ -265,3 +265,10 @@ def test_folders_may_be_links_to_other_disks(folder: Path, tmp_path: Path) -> No
     write_atomically(disk, linked / "g", b"new")
     lock.release()
     assert disk.list_dir(folder) == ["f", "g"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_the_machine_says_when_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert RealDisk().boot_id == RealDisk().boot_id != ""
+    monkeypatch.setattr("kourou.store.real_disk._BOOT_ID", Path("/proc/no-such-file"))
+    assert RealDisk().boot_id == ""

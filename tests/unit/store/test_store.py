@@ -51,7 +51,7 @@ def test_a_new_store_has_rocketmqs_files_and_ours(disk: SimDisk) -> None:
     ]
     assert disk.read(PATHS.lock) == b"lock"
     assert disk.read(PATHS.abort) == b""
-    assert disk.list_dir(PATHS.kourou) == ["format.json", "recovery"]
+    assert disk.list_dir(PATHS.kourou) == ["boot", "format.json", "recovery"]
     assert store.space.allocated_end == SETTINGS.segment_size_bytes
     store.close()
     assert not disk.exists(PATHS.abort)
@@ -270,7 +270,7 @@ def test_flush_and_checkpoint_may_run_in_other_threads(tmp_path: Path) -> None:
 @pytest.mark.fault
 def test_on_a_full_disk_reads_go_on_and_writing_resumes_when_space_is_freed() -> None:
     size = SETTINGS.segment_size_bytes
-    disk = SimDisk(capacity_bytes=60_000)
+    disk = SimDisk(capacity_bytes=65_000)
     store = Store.open(SETTINGS, disk)
     writer = StoreWriter(store)
     count = 0

@@ -123,7 +123,7 @@ class StoreParts:
     `begin` is called once, before the first change on disk; if another broker wrote last, `disown`
     precedes it and removes Kourou's recovery point. `remember` saves what a rebuild cannot derive:
     the quarantine, and `queue_ends`, the ends of queues whose messages were deleted. `signs`: what
-    small files show about other writers.
+    small files show about other writers. `power_lost`: a crash may have been a power loss.
     """
 
     log: CommitLog
@@ -141,6 +141,7 @@ class StoreParts:
     signs: Signs = field(default_factory=Signs)
     cut_at: int | None = None
     replicated: bool = False
+    power_lost: bool = False
 
     def close(self) -> None:
         """Close all files; nothing is flushed."""
@@ -227,7 +228,7 @@ class _Recovery:
                 flushed,
                 parts.crashed,
                 accept_loss_at=accept,
-                replicated=parts.replicated,
+                gapless=parts.replicated or parts.power_lost,
                 is_named=self._is_named,
             )
             return start, rules

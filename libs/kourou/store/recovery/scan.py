@@ -14,9 +14,12 @@ with F the flushed position:
 Zeros from X to the end of a segment, X >= F, with good records in the next one are a filler that a
 power loss removed; it is written again.
 
-In a replicated log the second and the last rule end at F: above F only records without a gap are
-kept. A hole that was never promised would differ from what other replicas have at the same position
-and epoch, and would be acknowledged as if it did not.
+In a replicated log, and after a power loss, the second and the last rule end at F: above F only
+records without a gap are kept. A hole that was never promised would differ from what other replicas
+have at the same position and epoch, and would be acknowledged as if it did not. A power loss leaves
+holes in what was not flushed, amid what was appended together: a committed message would be gone,
+and the record that its transaction has ended be there. Other crashes leave none, so a gap after one
+is damage.
 
 The header of a damaged record is trusted first, so that bytes of a message are not taken for
 records while the header is intact; below F only if something good begins where the record ends.
@@ -74,15 +77,16 @@ class Rules:
     good records may follow zeros. `resume_below`: a good record after a bad one counts only below
     this position (a log that another program truncated may have old records above its end).
     `accept_loss_at`: an operator has accepted that promised data from this position on is gone.
-    `replicated`: the log is a replica or has replicas: gaps in what was never promised are not
-    repaired. `is_named`: whether a queue has a record that begins at a position; None if unknown.
+    `gapless`: the log is a replica or has replicas, or the power was lost: what was never promised
+    ends at the first gap. `is_named`: whether a queue has a record that begins at a position; None
+    if unknown.
     """
 
     flushed: int
     crashed: bool
     resume_below: int | None = None
     accept_loss_at: int | None = None
-    replicated: bool = False
+    gapless: bool = False
     is_named: Callable[[int], bool] | None = None
 
 
@@ -180,7 +184,7 @@ class _Walk:
         if empty and at >= rules.flushed and not rules.crashed:
             return False
         _refuse_unknown(view, at)
-        if rules.replicated and at >= rules.flushed:
+        if rules.gapless and at >= rules.flushed:
             return False
         claimed = None if view is None else _claimed_end(view, at, self._remaining(at))
         if claimed is not None and at < rules.flushed and not self._is_boundary(claimed):
@@ -188,7 +192,7 @@ class _Walk:
         good = self._next_good(claimed) if claimed is not None else self._next_believed(at)
         if good is None:
             return at < rules.flushed and self._promised_but_gone(at, claimed)
-        if rules.replicated:
+        if rules.gapless:
             good = min(good, rules.flushed)
         if at >= rules.flushed and self._is_lost_filler(at, good):
             self._found.lost_fillers.append(SegmentFiller(at, good - at))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kourou.errors import Corrupt
+from kourou.errors import Corrupt, StoreFaulted
 from kourou.protocol.record.hashes import index_hash
 from kourou.store.index.key_index import KeyIndex
 from kourou.store.log.commit_log import CommitLog
@@ -45,6 +45,37 @@ def test_after_a_kill_everything_appended_is_there() -> None:
     assert not store.report.rebuilt
     assert readable(store) == [item.record for item in written]
     assert store.flushed == store.end
+
+
+@pytest.mark.parametrize("booted", [False, True])
+def test_a_gap_ends_the_log_only_if_the_power_may_have_been_lost(booted: bool) -> None:
+    """A hole in what was not flushed is damage after a kill: what follows it was written."""
+    disk = SimDisk()
+    written = fill(disk, close=False)
+    damage(disk, written[10].position, bytes(8))
+    if booted:
+        disk.boot_id = "another"
+    store = Store.open(SETTINGS, disk)
+    kept = written[:10] if booted else [*written[:10], *written[11:]]
+    assert readable(store) == [item.record for item in kept]
+    assert len(store.damaged_regions) == (not booted)
+    assert store.end == (written[10].position if booted else written[-1].end)
+
+
+def test_a_recovery_that_is_interrupted_ends_the_log_at_the_same_gap() -> None:
+    for step in range(1, 30):
+        disk = SimDisk()
+        written = fill(disk, close=False)
+        damage(disk, written[10].position, bytes(8))
+        disk.boot_id = "another"
+        disk.fail_sync(step)
+        with suppress(StoreFaulted):
+            Store.open(SETTINGS, disk)
+        disk.kill()
+        store = Store.open(SETTINGS, disk)
+        kept = readable(store)  # a failed sync may lose what was written before
+        assert kept == [item.record for item in written[: min(len(kept), 10)]], step
+        assert not store.damaged_regions
 
 
 def test_a_second_start_walks_only_what_came_since_the_checkpoint() -> None:

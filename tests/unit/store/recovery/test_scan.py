@@ -297,9 +297,9 @@ def test_a_replicated_log_ends_at_the_first_gap_that_was_never_promised(log: Log
     for flushed in (0, hole.position):
         plain = log_scan(opened, NONE, 0, Rules(flushed, crashed=True))
         assert (plain.end, len(plain.regions) + len(plain.lost_fillers)) == (log.end, 1)
-        copied = log_scan(opened, NONE, 0, Rules(flushed, crashed=True, replicated=True))
+        copied = log_scan(opened, NONE, 0, Rules(flushed, crashed=True, gapless=True))
         assert (copied.end, copied.regions, copied.lost_fillers) == (hole.position, [], [])
-    promised = log_scan(opened, NONE, 0, Rules(behind.position, crashed=True, replicated=True))
+    promised = log_scan(opened, NONE, 0, Rules(behind.position, crashed=True, gapless=True))
     assert [(one.start, one.end) for one in promised.regions] == [(hole.position, behind.position)]
     assert promised.end == log.end
 
@@ -309,6 +309,6 @@ def test_a_hole_never_reaches_behind_what_was_promised_of_a_replicated_log(log: 
     for item in (first, second):
         log.change(item.position, bytes(len(item.record)))
     opened = CommitLog.open(log.disk, PATHS, SIZE)
-    found = log_scan(opened, NONE, 0, Rules(second.position, crashed=True, replicated=True))
+    found = log_scan(opened, NONE, 0, Rules(second.position, crashed=True, gapless=True))
     assert [(one.start, one.end) for one in found.regions] == [(first.position, second.position)]
     assert found.end == second.position
