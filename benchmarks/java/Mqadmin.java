@@ -45,7 +45,7 @@ final class Mqadmin {
                 throw new IllegalStateException("a send failed: " + printed);
             }
             // it sends once more, before those that it counts
-            long there = driver.stored(topic) - before;
+            long there = driver.stored(topic, before + amount) - before;
             return outcome("check-send-rt", found(AVERAGE, printed), amount, there, took);
         };
     }
@@ -62,7 +62,7 @@ final class Mqadmin {
             if (Integer.parseInt(line.group(2)) != amount) {
                 throw new IllegalStateException("sends failed: " + printed);
             }
-            long there = driver.stored("broker-a") - before;
+            long there = driver.stored("broker-a", before + amount) - before;
             return outcome("cluster-rt", line, amount, there, took);
         };
     }
