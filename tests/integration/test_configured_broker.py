@@ -13,6 +13,7 @@ import pytest
 
 from kourou.broker.config import BrokerSettings
 from kourou.client.settings.client_settings import ClientSettings
+from kourou.engine.admin.access_gate import USERS_UNCOPIED
 from kourou.model.message import SendStatus
 from kourou.model.ports import ZMQ_PORT_SHIFT
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
@@ -161,7 +162,7 @@ def test_a_broker_without_the_key_listens_at_10911() -> None:
     assert listeners["internal"].rpartition(":")[2] == "10911"
 
 
-@pytest.mark.feature("F348", "F349")
+@pytest.mark.feature("F133", "F348", "F349")
 def test_a_slave_copies_from_the_master_that_its_file_names(
     cluster: LocalCluster, start: Start, tmp_path: Path
 ) -> None:
@@ -172,36 +173,32 @@ def test_a_slave_copies_from_the_master_that_its_file_names(
     master = start(**common, **keys)
     with LocalCluster(tmp_path / "elsewhere", ClusterSettings(brokers=0)) as elsewhere:
         named = str(master.ready["replication"]).removeprefix("tcp://")
-        slave = start(
-            "kourou_ha_replica",
-            **common,
-            brokerRole="SLAVE",
-            brokerId=1,
-            storePathRootDir=tmp_path / "s",
-            haMasterAddress=named,
-            namesrvAddr=elsewhere.address,
-        )
+        own = {"brokerRole": "SLAVE", "brokerId": 1, "storePathRootDir": tmp_path / "s"}
+        own |= {"namesrvAddr": elsewhere.address}
+        slave = start("kourou_ha_replica", **common, **own, haMasterAddress=named)
         with Client(cluster.address, settings=QUICK) as mq:
             mq.admin.topics.create("orders", queues=1)
             statuses = (mq.send("orders", b"copied").status for _ in range(SENDS_MAX))
             assert any(status is SendStatus.SEND_OK or pause.wait(0.1) for status in statuses)
         assert slave.stop() == 0
+        another = f"127.0.0.1:{free_port()}"
+        start("kourou_ha_replica", **common, **own, haMasterAddress=another)
+        with Client(elsewhere.address, settings=QUICK) as mq:
+            [copy] = mq.admin.replicas.of("broker-a")
+            assert (copy.view.leads, copy.view.leader_address) == (False, another)
     assert b"copied" in (tmp_path / "s" / "commitlog" / f"{0:020d}").read_bytes()
 
 
-@pytest.mark.feature("F133", "F348")
-def test_a_slave_names_the_master_of_its_file_before_it_has_met_it(
-    cluster: LocalCluster, start: Start
-) -> None:
-    address = f"127.0.0.1:{free_port()}"
+def test_a_slave_that_has_copied_nothing_says_so(cluster: LocalCluster, start: Start) -> None:
     start(
         "kourou_ha_replica",
         brokerIP1="127.0.0.1",
         brokerName="broker-a",
         brokerRole="SLAVE",
         brokerId=1,
-        haMasterAddress=address,
+        haMasterAddress=f"127.0.0.1:{free_port()}",
     )
     with Client(cluster.address, settings=QUICK) as mq:
         [slave] = mq.admin.replicas.of("broker-a")
-        assert (slave.view.leads, slave.view.leader_address) == (False, address)
+        assert slave.view is None
+        assert USERS_UNCOPIED in str(slave.error)

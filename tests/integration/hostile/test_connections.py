@@ -7,10 +7,13 @@ new one, and a new one is refused if all have sent something: who is connected s
 from __future__ import annotations
 
 import asyncio
+import resource
+import socket
 from pathlib import Path
 
 import pytest
 
+from kourou import Client
 from kourou.errors import Code
 from kourou.model import limits
 from kourou.protocol.bodies.access_bodies import UserChange, encode_user_change
@@ -18,6 +21,7 @@ from kourou.protocol.messages.access import AuthUpdateUser
 from kourou.protocol.messages.pulls import GetMinOffset
 from kourou.protocol.messages.quotas import SetQuota
 from kourou.protocol.wire.remoting import FrameReader, RemotingCommand, encode_command
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.transport.curve_keys import ClientCurve, PairFile, ServerKeys, read_pair
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, TILL, Attacked, broker_with_users, key_pairs, signed
@@ -152,3 +156,54 @@ async def test_a_user_is_served_on_as_many_connections_as_its_quota(tmp_path: Pa
         assert await code_of(more[0], send_frame(TILL)) == Code.SUCCESS
         ops.close()
         await broker.serves(ROOT)
+
+
+# -- as many as this machine can open --------------------------------------------------------------
+
+IDLE, STORM, AT_A_TIME = 15_000, 5_000, 500
+
+
+async def connected(place: tuple[str, int]) -> socket.socket:
+    one = socket.socket()
+    one.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(one, place)
+    return one
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("protocol", ["tcp", "zmq"])
+async def test_masses_of_connections_at_a_process_keep_nobody_out(
+    tmp_path: Path, protocol: str
+) -> None:
+    """15,000 that send nothing, and 5,000 as fast as they can be opened and closed."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert files >= IDLE + 1_000, f"the limit of open files is {files}: raise it (ulimit -n)"
+    with LocalCluster(tmp_path, ClusterSettings()) as cluster:
+        broker = cluster.brokers[0]
+        told = broker.ready[protocol].removeprefix("tcp://")
+        host, _, port = told.rpartition(":")
+        place = host, int(port)
+        async with Client(cluster.address) as mq:
+            await mq.send("orders", b"before")
+            idle: list[socket.socket] = []
+            try:
+                while len(idle) < IDLE:
+                    idle += await asyncio.gather(*(connected(place) for _ in range(AT_A_TIME)))
+                    await mq.send("orders", b"while they come")
+                stored = IDLE // AT_A_TIME + 1
+                for _ in range(STORM // AT_A_TIME):
+                    for one in await asyncio.gather(*(connected(place) for _ in range(AT_A_TIME))):
+                        one.close()
+                    await mq.send("orders", b"in the storm")
+                    stored += 1
+                async with Client(cluster.address) as newcomer:
+                    await newcomer.send("orders", b"a new client")
+                stats = await mq.admin.topics.stats("orders")
+                assert sum(one.max_offset for one in stats.values()) == stored + 1
+            finally:
+                for one in idle:
+                    one.close()
+            await mq.send("orders", b"after")
+        assert broker.running
