@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.PullCallback;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -168,8 +169,14 @@ final class Pulling {
         MessageQueue queue = consumer.assignment().iterator().next();
         long wanted = found.size();
         consumer.commitSync(Map.of(queue, wanted), true);
-        Stand.await("the commit", () -> stand.admin().examineConsumeStats(stand.group(), topic)
-            .getOffsetTable().get(queue).getConsumerOffset() == wanted);
+        Stand.await("the commit", () -> {
+            try {
+                return stand.admin().examineConsumeStats(stand.group(), topic).getOffsetTable()
+                    .get(queue).getConsumerOffset() == wanted;
+            } catch (MQClientException notYet) {
+                return false; // the route to the group's retry topic may be on its way
+            }
+        });
         consumer.shutdown();
         DefaultLitePullConsumer next = stand.litePuller(stand.group());
         next.subscribe(topic, "*");
