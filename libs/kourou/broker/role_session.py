@@ -161,12 +161,12 @@ class RoleSession:
         """
         if self.leads:
             await self._record_start()
-        if self.over:
-            return False
         if self.view.control.access.uncopied:
             await asyncio.to_thread(self.store.mark_uncopied)
-        elif self.leads:
+        elif self.leads and not self.over:
             await asyncio.to_thread(self.store.copy_completed)
+        if self.over:
+            return False
         self._store_runtime.executor.dispatch()
         self.loop.start(self._tick, self._store_runtime.executor.tick_ms)
         if not self.leads:

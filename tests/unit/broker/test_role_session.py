@@ -29,6 +29,7 @@ from kourou.protocol.wire.frames import decode_request, encode_reply
 from kourou.replication.epochs import TruncateLog, next_epoch
 from kourou.replication.static_follower import FollowerStep
 from kourou.store.real_disk import RealDisk
+from kourou.store.replica.copies import Copies
 from kourou.store.replica.epoch_file import load_epochs
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.zmq_client import ZmqConnection
@@ -324,4 +325,22 @@ async def test_a_replica_that_is_to_lead_after_all_serves(tmp_path: Path) -> Non
         replica.session._ended_by(ChangeRole(False, 0))
         await until(lambda: replica.service._renewing is None)
         assert (await replica.pull(0)).code == Code.SUCCESS
+    assert failures == []
+
+
+async def test_a_session_that_ends_while_it_marks_its_store_begins_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one, perhaps of an elected leader, works on the store by then."""
+    given = {"store_root": tmp_path, "broker_id": 1, "ha_master_address": "127.0.0.1:1", **GIVEN}
+    service: Any = BrokerService(ReplicaSettings(broker_role=BrokerRole.SLAVE, **given))
+    failures: list[BaseException] = []
+    await service.recover(failures.append)
+    session, loop = service._session, asyncio.get_running_loop()
+    monkeypatch.setattr(Copies, "mark_uncopied", lambda _: loop.call_soon_threadsafe(session.cease))
+    started: list[object] = []
+    monkeypatch.setattr(session.loop, "start", lambda *given: started.append(given))
+    assert await session.begin() is False
+    assert not started
+    await service.stop()
     assert failures == []
