@@ -93,7 +93,8 @@ class CopiedLog:
         control = self._control
         if not control.access.uncopied or not leader_end:
             return []
-        self._complete_at = self._complete_at or leader_end
+        # The log of another leader may be shorter: what only the former one had is lost.
+        self._complete_at = min(self._complete_at or leader_end, leader_end)
         if min(self._confirmations.appended, self._view.dispatched) < self._complete_at:
             return []
         next_event = self._view.offset_position(CONTROL_TOPIC, 0, control.next_offset)

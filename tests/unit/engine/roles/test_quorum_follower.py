@@ -289,12 +289,21 @@ def test_a_replica_that_began_empty_serves_nobody_before_it_has_the_leaders_log(
     assert not forwards(follower), "nor does it forward"
     group.theirs.leader_end = group.leader.store.end + 1
     follower.handle(Tick(follower.wall_ms))
-    group.theirs.leader_end = group.leader.store.end
-    follower.handle(Tick(follower.wall_ms))
-    assert follower.ask(pull()).code == Code.SERVICE_NOT_AVAILABLE, "what it first saw counts"
+    assert follower.ask(pull()).code == Code.SERVICE_NOT_AVAILABLE, "a byte is missing"
     group.record(TopicPut(TopicConfig("new")))
     follower.handle(Tick(follower.wall_ms))
     assert CopyCompleted() in follower.effects
+    assert follower.ask(pull()).code != Code.SERVICE_NOT_AVAILABLE
+
+
+def test_a_replica_that_began_empty_waits_for_no_bytes_that_only_a_former_leader_had() -> None:
+    group = Group(uncopied=True)
+    follower = group.follower
+    group.theirs.leader_end = group.leader.store.end + 1_000
+    follower.handle(Tick(follower.wall_ms))
+    assert follower.ask(pull()).code == Code.SERVICE_NOT_AVAILABLE
+    group.theirs.leader_end = group.leader.store.end
+    follower.handle(Tick(follower.wall_ms))
     assert follower.ask(pull()).code != Code.SERVICE_NOT_AVAILABLE
 
 
