@@ -343,21 +343,6 @@ def test_a_follower_that_had_everything_serves_without_its_leader() -> None:
     assert pair.follower.ask(GetReplicas()).code == Code.SUCCESS
 
 
-def test_events_that_were_not_applied_yet_keep_it_closed() -> None:
-    """The bytes are here, and the user's event among them waits for the projections."""
-    pair = beginning_empty()
-    pair.connect()
-    pair.settle()
-    log = pair.follower.core.role._log
-    control = pair.follower.control
-    control.access.uncopied, control.next_offset = True, control.next_offset - 1
-    log._complete_at = 0
-    assert log.completed(pair.leader.store.end) == []
-    control.next_offset += 1
-    assert log.completed(0) == [], "the end of the leader's log is not known"
-    assert log.completed(pair.leader.store.end) == [CopyCompleted()]
-
-
 def test_a_broker_that_leads_serves_whatever_its_store_says() -> None:
     engine = Engine(uncopied=True)
     assert engine.ask(GetReplicas()).code == Code.SUCCESS

@@ -296,6 +296,23 @@ def test_a_replica_that_began_empty_serves_nobody_before_it_has_the_leaders_log(
     assert follower.ask(pull()).code != Code.SERVICE_NOT_AVAILABLE
 
 
+def test_events_that_were_not_applied_yet_keep_it_closed() -> None:
+    """The bytes are here and projected, and the user's event among them was not handled yet."""
+    group = Group(uncopied=True)
+    parts, ours, theirs = group.leader.core.parts, group.leader.store, group.follower.store
+    parts.recorder.record([TopicPut(TopicConfig("new"))], Cause("me"), group.leader.wall_ms)
+    group.leader.perform(parts.appends.take_done())
+    group.theirs.leader_end = ours.end
+    theirs.append_chunk(theirs.end, ours.read_chunk(theirs.end, ours.end, 1 << 20).data)
+    advanced = Dispatched(theirs.dispatch(), theirs.indexed)
+    follower = group.follower
+    follower.handle(Copied(theirs.end), Tick(follower.wall_ms))
+    assert follower.ask(pull()).code == Code.SERVICE_NOT_AVAILABLE
+    follower.handle(advanced)
+    assert "new" in follower.control.topics
+    assert follower.ask(pull()).code != Code.SERVICE_NOT_AVAILABLE
+
+
 def test_a_replica_that_began_empty_waits_for_no_bytes_that_only_a_former_leader_had() -> None:
     group = Group(uncopied=True)
     follower = group.follower
