@@ -108,8 +108,7 @@ class AccessGate(RequestGate):
     @property
     def examines(self) -> bool:
         """Whether `allows` has to be asked: requests are decided, or refused for now."""
-        access = self._access
-        return bool(access.users or access.unreadable or access.uncopied)
+        return self.active or self._access.uncopied
 
     def still_allows(self, received: Received, effects: list[Any]) -> bool:
         """As `allows`, for a request that was allowed and then waited.
