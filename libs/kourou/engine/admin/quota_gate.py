@@ -324,14 +324,14 @@ class QuotaGate:
 
     def check_new_topic(self, received: Received, name: str) -> None:
         """Raise Rejected if there is no such topic, and its sender may not create one more."""
-        self._check_new(received, name, self._control.topics, QuotaUnit.TOPICS)
+        self._check_new(received, "topic", name, self._control.topics, QuotaUnit.TOPICS)
 
     def check_new_group(self, received: Received, name: str) -> None:
         """Raise Rejected if there is no such group, and its sender may not create one more."""
-        self._check_new(received, name, self._control.groups, QuotaUnit.GROUPS)
+        self._check_new(received, "group", name, self._control.groups, QuotaUnit.GROUPS)
 
     def _check_new(
-        self, received: Received, name: str, table: ConfigTable[Any], unit: QuotaUnit
+        self, received: Received, kind: str, name: str, table: ConfigTable[Any], unit: QuotaUnit
     ) -> None:
         user = None if name in table else self._user(received)
         limit = self._limit(QuotaKind.USER, user, unit) if user else None
@@ -341,7 +341,7 @@ class QuotaGate:
         if count >= limit:
             self.counts[unit, QuotaOutcome.REFUSED] += 1
             raise Rejected(
-                f"{unit.text[:-1]} {name} is not created: user {user} has created {count} "
+                f"{kind} {name} is not created: user {user} has created {count} "
                 f"{unit.text} at this broker, and its quota is {unit.amount(limit)}",
                 hint="delete one, or raise the quota: kourou quota set",
             )
