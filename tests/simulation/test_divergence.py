@@ -70,7 +70,7 @@ class Life:
         self.write(self.leader)
         for _ in range(self.rng.randrange(1, 4)):
             fork = self.leader.end
-            self.leader.checkpoint()
+            self.leader.save_checkpoint(self.leader.plan_checkpoint(whole=self.rng.random() < 0.5))
             rival_disk = self.leader_disk.copy()
             rival = Store.open(SETTINGS, rival_disk)
             fixed = self.rng.choice((0, 60))
@@ -153,7 +153,7 @@ class Life:
                 self.promised = max(self.promised, member.flush())
             elif self.rng.random() < 0.1:
                 member.dispatch()
-                member.checkpoint()
+                member.save_checkpoint(member.plan_checkpoint(whole=self.rng.random() < 0.5))
                 self.promised = max(self.promised, member.flushed)
         if self.rng.random() < 0.3:
             save_epochs(self.disk, PATHS, [(self.epoch, 0)])

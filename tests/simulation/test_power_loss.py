@@ -119,7 +119,7 @@ class Life:
                 assert flushed == store.end - store.unwritten_bytes
                 self.acknowledge(flushed)
             elif chance < 0.5:
-                store.checkpoint()
+                store.save_checkpoint(store.plan_checkpoint(whole=self.rng.random() < 0.5))
                 self.acknowledge(store.flushed)
 
     def draft(self) -> Draft:

@@ -1,7 +1,8 @@
 """RocketMQ's checkpoint file: three store times, for a RocketMQ broker that opens this store.
 
     0   8   store time of the newest record in the flushed commit log, ms
-    8   8   store time of the newest record in the flushed consume queues, ms
+    8   8   store time of the newest record in flushed queues and index: RocketMQ fills both again
+            from the older of these two times on
     16  8   store time of the last record of the last full index file, ms; 0 before one is full
     24      zeros
 
@@ -67,6 +68,7 @@ class CheckpointPlan:
     index_covered: int
     index_entries: int
     index_full_ms: int
+    flush_index: bool = True
 
     def point(self, *, flushed: int, indexed: int, entries_before: int) -> RecoveryPoint:
         """The recovery point that holds once log, queues and index are on disk up to these
@@ -75,7 +77,7 @@ class CheckpointPlan:
         `entries_before`: the number of index entries that the previous point relied on.
         """
         entries = self.index_entries
-        if indexed < self.index_covered:  # disk full: the index is not where the plan recorded it
+        if indexed < self.index_covered:  # the index is not flushed now, or the disk is full
             entries = min(entries, entries_before)
         return RecoveryPoint(
             flushed=flushed,

@@ -80,6 +80,7 @@ class Store(Copies):
         self.reserve = Reserve(disk, paths, settings.reserve_bytes)
         self.last_fault_ms = last_fault_ms(disk, paths)
         self._full = self._closed = False
+        self._indexed_ms = 0
 
     # -- opening ----------------------------------------------------------------------------------
 
@@ -308,8 +309,11 @@ class Store(Copies):
             raise self._failed("writing the recovery point", error) from error
         return flushed
 
-    def plan_checkpoint(self) -> CheckpointPlan:
-        """Record the projections' progress, in the loop's thread; any may `save_checkpoint`."""
+    def plan_checkpoint(self, *, whole: bool = True) -> CheckpointPlan:
+        """Record the projections' progress, in the loop's thread; any may `save_checkpoint`.
+
+        Unless `whole`, the key index is flushed only if that is due (see KeyIndex.flush_due).
+        """
         index = self._index
         self.catch_up_index()
         return CheckpointPlan(
@@ -320,6 +324,7 @@ class Store(Copies):
             0 if index is None else index.covered,
             0 if index is None else index.entry_total,
             0 if index is None else index.full_end_ms,
+            whole or not self._indexed_ms or (index is not None and index.flush_due),
         )
 
     def save_checkpoint(self, plan: CheckpointPlan) -> None:
@@ -329,13 +334,16 @@ class Store(Copies):
         """
         flushed = self.flush()
         try:
-            self._dispatcher.flush()
-            indexed = 0 if self._index is None else self._index.flushed
+            self._dispatcher.flush(index=plan.flush_index)
+            index = self._index
+            indexed = 0 if index is None else index.flushed
+            if index is None or indexed >= plan.index_covered:
+                self._indexed_ms = plan.store_ms
             entries = self._recovery.last.index_entries
             self._recovery.save(
                 plan.point(flushed=flushed, indexed=indexed, entries_before=entries)
             )
-            times = Checkpoint(plan.store_ms, plan.store_ms, plan.index_full_ms)
+            times = Checkpoint(plan.store_ms, self._indexed_ms, plan.index_full_ms)
             save_checkpoint(self._disk, self.paths.checkpoint, times)
         except OSError as error:
             raise self._failed("writing the checkpoint", error) from error

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import ConfigError, Corrupt, StoreFaulted
+from kourou.model.limits import INDEX_SLOT_BYTES
 from kourou.store.checkpoint import Checkpoint, load_checkpoint
 from kourou.store.disk import DiskLock, write_atomically
+from kourou.store.index.key_index import FLUSH_SHARE
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
+from kourou.store.recovery.recovery_point import RecoveryPoint, load_recovery_point
 from kourou.store.store import Store
 from kourou.testing.disk import BLOCK, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings
@@ -65,6 +68,52 @@ def test_a_checkpoint_tells_rocketmq_the_store_time(disk: SimDisk) -> None:
     store.checkpoint()
     assert load_checkpoint(disk, PATHS.checkpoint) == Checkpoint(NOW_MS, NOW_MS, 0)
     assert store.store_ms == NOW_MS
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_usual_checkpoint_leaves_the_index_until_much_is_not_flushed(
+    disk: SimDisk, power: bool
+) -> None:
+    settings = small_settings(ROOT, index_entries=10_000)
+    store = Store.open(settings, disk)
+    writer = StoreWriter(store, now_ms=NOW_MS)
+
+    def checkpoint() -> RecoveryPoint:
+        writer.now_ms += 1_000
+        writer.write([Draft(keys=(f"at-{writer.now_ms}",))])
+        store.save_checkpoint(store.plan_checkpoint(whole=False))
+        point = load_recovery_point(disk, PATHS.recovery_point)
+        assert point is not None
+        assert point.projected == store.end
+        return point
+
+    assert checkpoint().indexed == store.end, "the first one after a start flushes it"
+    flushed, saved = store.end, load_checkpoint(disk, PATHS.checkpoint)
+    count = 0
+    while checkpoint().indexed == flushed:
+        count += 1
+        times = load_checkpoint(disk, PATHS.checkpoint)
+        assert times.log_ms == writer.now_ms
+        assert times.queues_ms == saved.queues_ms, "from there on RocketMQ indexes again"
+    assert count > 10
+    assert store.end - flushed >= FLUSH_SHARE * settings.index_slots * INDEX_SLOT_BYTES
+    checkpoint()
+    store = Store.open(settings, disk.crash() if power else disk.kill())
+    for ms in range(NOW_MS + 1_000, writer.now_ms + 1, 1_000):
+        assert store.find_by_key("TopicA", f"at-{ms}", max_count=9, begin_ms=0, end_ms=1 << 60)
+
+
+def test_a_full_index_file_is_flushed_at_the_next_checkpoint(disk: SimDisk) -> None:
+    store = Store.open(SETTINGS, disk)
+    writer = StoreWriter(store, now_ms=NOW_MS)
+    writer.write([Draft()])
+    store.checkpoint()
+    writer.write([Draft(keys=tuple(f"key-{n}" for n in range(SETTINGS.index_entries)))])
+    store.save_checkpoint(store.plan_checkpoint(whole=False))
+    assert load_checkpoint(disk, PATHS.checkpoint) == Checkpoint(NOW_MS, NOW_MS, NOW_MS)
+    point = load_recovery_point(disk, PATHS.recovery_point)
+    assert point is not None
+    assert point.indexed == store.end
 
 
 @pytest.mark.feature("F082")

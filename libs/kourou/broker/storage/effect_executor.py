@@ -285,7 +285,7 @@ class EffectExecutor:
         dirty_bytes, self._units_dirty_bytes = self._units_dirty_bytes, 0
         began_ms = self._clock.monotonic_ms()
         try:
-            await self._checkpoint_now()
+            await self._checkpoint_now(whole=False)
         except DiskFull as error:
             self._units_dirty_bytes += dirty_bytes
             _log.warning(
@@ -300,9 +300,9 @@ class EffectExecutor:
         finally:
             self._checkpointing = False
 
-    async def _checkpoint_now(self) -> None:
+    async def _checkpoint_now(self, *, whole: bool = True) -> None:
         """Plan a checkpoint here and save it on the flush thread, in the order of planning."""
-        plan = self._store.plan_checkpoint()
+        plan = self._store.plan_checkpoint(whole=whole)
         await asyncio.get_running_loop().run_in_executor(
             self._flusher, self._measurements.checkpoint, partial(self._store.save_checkpoint, plan)
         )

@@ -26,12 +26,24 @@ from pathlib import Path
 import numpy as np
 
 from kourou.errors import ConfigError
-from kourou.model.limits import INDEX_CHAIN_STEPS_MAX, INDEX_ENTRIES, INDEX_SLOTS
+from kourou.model.limits import (
+    INDEX_CHAIN_STEPS_MAX,
+    INDEX_ENTRIES,
+    INDEX_SLOT_BYTES,
+    INDEX_SLOTS,
+)
 from kourou.store.disk import Disk, as_store_error
 from kourou.store.index.index_file import IndexFile, IndexHeader, Int32s, Int64s, file_size
 from kourou.store.open_files import OpenFiles, PooledFile
 
 OPEN_INDEX_FILES_MAX = 64
+
+FLUSH_SHARE = 12
+"""A flush is due after so many bytes of log for each byte of slots in a file, 240 MB by default.
+
+Keys are spread over all slots, so a flush writes most of them. A restart after a crash indexes
+again what was not flushed.
+"""
 
 _NAME_DIGITS = 17
 _NAME_FORMAT = "%Y%m%d%H%M%S"
@@ -61,6 +73,7 @@ class KeyIndex:
         self._directory = directory
         self._slot_count = slot_count
         self._entry_count = entry_count
+        self._flush_bytes = FLUSH_SHARE * slot_count * INDEX_SLOT_BYTES
         self._pool = OpenFiles(disk, OPEN_INDEX_FILES_MAX)
         self._files: tuple[IndexFile, ...] = ()
         self._lock = threading.Lock()
@@ -306,6 +319,13 @@ class KeyIndex:
         self.held = held
 
     # -- flushing ---------------------------------------------------------------------------------
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether enough of the log is indexed and not flushed, or a full file is not flushed."""
+        return self.covered - self.flushed >= self._flush_bytes or any(
+            file.dirty and not file.room for file in self._files
+        )
 
     def flush(self) -> int:
         """Make everything covered durable; returns the number of files written.

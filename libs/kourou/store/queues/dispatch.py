@@ -126,18 +126,14 @@ class Dispatcher:
         self.fillers += count
         return count
 
-    def flush(self) -> int:
-        """Make the projections durable; returns the position up to which all of them are.
+    def flush(self, *, index: bool = True) -> None:
+        """Make the queues durable, and the key index if `index`; a restart resumes behind them.
 
-        Thread-safe. An index that is BEHIND limits this position, because a restart resumes there.
-        Raises StoreFaulted if the disk fails, and on every later call.
+        Thread-safe. Raises StoreFaulted if the disk fails, and on every later call.
         """
-        end = self.end
         self._queues.flush_all()
-        if self._index is None:
-            return end
-        self._index.flush()
-        return min(end, self._index.flushed)
+        if index and self._index is not None:
+            self._index.flush()
 
     def statistics(self) -> dict[str, int]:
         """A snapshot for operators and metrics."""

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kourou.errors import Corrupt, DiskFull, Rejected
+from kourou.errors import Corrupt, Rejected
 from kourou.protocol.record.message_record import encode_blank
 from kourou.store.checkpoint import load_checkpoint
 from kourou.store.config.config_files import ConfigFiles
@@ -475,7 +475,7 @@ class _Recovery:
             covered = index.covered
             catch_up_index(self._log, self._parts.quarantine, dispatcher, index, start)
             if index.covered == covered:
-                raise DiskFull(f"the key index cannot be built: {index.last_failure}")
+                break  # the disk is full; the index stays behind, and a tick catches up
         dispatcher.resume(start)
         for at, records in runs(self._log, self._parts.quarantine, start, end):
             if records is None:

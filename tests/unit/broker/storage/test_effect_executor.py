@@ -290,7 +290,7 @@ async def test_a_write_that_fails_leaves_no_answer_behind(rig, monkeypatch) -> N
 async def test_any_failure_of_the_store_ends_the_process(rig, monkeypatch, step, error) -> None:
     one = rig(queue_flush=OFTEN)
 
-    def broken(*_args):
+    def broken(*_args, **_options):
         raise error
 
     one.append()
