@@ -122,8 +122,10 @@ def test_the_containers_page_has_every_variable_and_volume_of_the_compose_file(r
     assert [name for name in volumes if f"`{name}`" not in page] == []
 
 
-def test_every_decision_has_the_same_shape(root: Path) -> None:
+def test_every_decision_has_the_same_shape_and_is_in_the_list(root: Path) -> None:
+    listed = (root / "docs/decisions/README.md").read_text(encoding="utf-8")
     for page in sorted((root / "docs/decisions").glob("[0-9]*.md")):
+        assert f"]({page.name}): " in listed, f"{page.name} is not in the list"
         text = page.read_text(encoding="utf-8")
         number = page.name[:4]
         assert number.isdigit(), page.name

@@ -121,6 +121,13 @@ CASES = {
         {f'kourou_requests_refused_total{{{BROKER},response_code="2"}}': "0+60x60"},
         {f'kourou_requests_refused_total{{{BROKER},response_code="17"}}': "0+60x60"},
     ),
+    "KourouAccessOpen": Case(
+        {f"kourou_access_open{{{BROKER}}}": "1x60"},
+        {
+            f"kourou_access_open{{{BROKER}}}": "1x5 0x55",
+            'kourou_access_open{node_type="spark-etl",instance="s:1"}': "1x60",
+        },
+    ),
     "KourouFilterQuarantined": Case(
         {f"kourou_filter_quarantined_versions{{{BROKER}}}": "0x50 1x9"},
         {f"kourou_filter_quarantined_versions{{{BROKER}}}": "0x60"},

@@ -9,41 +9,21 @@ for. In the second it is a process, the disk is real, and so is kill -9.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kourou import Client, ClientSettings, Message
 from kourou.errors import KourouError
-from kourou.model.message import StoredMessage
 from kourou.model.names import SCHEDULE_TOPIC
-from kourou.protocol.record.message_record import decode_record
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.testing.cluster import Cluster
-from kourou_rigs.reading import read_topic
+from kourou_rigs.reading import read_topic, stored
 
 LEVELS_MS = (20_000, 40_000, 60_000)
 QUEUES = 3
 ROOM = {"mappedFileSizeCommitLog": str(64 << 20), "messageDelayLevel": "20s 40s 60s"}
-
-
-def stored(cluster: Cluster, topic: str) -> Iterator[StoredMessage]:
-    view = cluster.each()["broker-a"].store_view
-    for queue_id in view.queue_ids(topic):
-        offset, end = view.queue_range(topic, queue_id) or (0, 0)
-        while offset < end:
-            read = view.read_queue(
-                topic,
-                queue_id,
-                offset,
-                max_messages=4_096,
-                max_bytes=4 << 20,
-                codes=None,
-                below=1 << 62,
-            )
-            yield from map(decode_record, read.records)
-            offset = read.next_offset
 
 
 @pytest.mark.fault

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -34,7 +35,7 @@ def commands(block: str) -> list[list[str]]:
 def test_who_follows_the_page_has_a_cluster_that_refuses_everybody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys, users, namesrv, broker, start, use, client, refused = blocks(tmp_path)
+    keys, users, namesrv, broker, start, use, client, refused, read = blocks(tmp_path)
     (tmp_path / "users.toml").write_text(users)
     address = re.search(r"namesrvAddr=(.*)", broker)
     port = re.search(r"keys/broker=127.0.0.1:(\d+)", keys)
@@ -67,3 +68,5 @@ def test_who_follows_the_page_has_a_cluster_that_refuses_everybody_else(
         asked, *printed = refused.splitlines()
         assert main(shlex.split(asked.partition("kourou ")[2])) == 1
         assert capsys.readouterr().err.splitlines() == printed
+        assert main(shlex.split(read.partition("kourou ")[2])) == 0
+        assert json.loads(capsys.readouterr().out)["body"] == "hello"

@@ -21,6 +21,7 @@ from kourou.cli.quotas import quota
 from kourou.cli.services import run_service
 from kourou.cli.users import user
 from kourou.errors import BadRequest, ConfigError
+from kourou.model.names import TAIL_GROUP
 
 ORDER = (
     *(
@@ -327,12 +328,16 @@ def tail(
         bool, typer.Option("--first", help="Start at the oldest message instead of the newest.")
     ] = False,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many messages.")] = None,
+    group: Annotated[
+        str, typer.Option(help="Read as this group; where rights are enforced it needs Sub.")
+    ] = TAIL_GROUP,
     json: JsonFlag = False,
 ) -> int:
     """Print messages as they arrive, without changing the offsets of any group."""
     from kourou.cli.tail import TailOptions, run_tail
 
-    return run_tail(namesrv, topic, TailOptions(tag=tag, first=first, count=count, as_json=json))
+    options = TailOptions(tag=tag, first=first, count=count, group=group, as_json=json)
+    return run_tail(namesrv, topic, options)
 
 
 # -- history ---------------------------------------------------------------------------------------

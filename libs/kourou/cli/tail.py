@@ -19,9 +19,9 @@ from typing import Any
 from kourou.client.client import Client
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import RESERVED_PROPERTIES
+from kourou.model.names import TAIL_GROUP
 from kourou.telemetry.logs import printable
 
-GROUP = "kourou-tail"
 BODY_CHARACTERS_SHOWN = 400
 
 
@@ -32,6 +32,7 @@ class TailOptions:
     tag: str = "*"
     first: bool = False
     count: int | None = None
+    group: str = TAIL_GROUP
     as_json: bool = False
 
 
@@ -96,8 +97,8 @@ def _print_waiting(topic: str, options: TailOptions) -> None:
 async def _messages(
     namesrv: str | None, topic: str, options: TailOptions
 ) -> AsyncIterator[ReceivedMessage]:
-    async with Client(namesrv, group=GROUP) as client:
-        consumer = await client.pull_consumer(GROUP)
+    async with Client(namesrv, group=options.group) as client:
+        consumer = await client.pull_consumer(options.group)
         queues = await consumer.queues(topic)
         await consumer.assign(queues, expression=options.tag)
         for queue in queues:

@@ -36,6 +36,8 @@ BENCHMARK_TOPIC = "BenchmarkTest"
 
 READER_GROUP = "TOOLS_CONSUMER"
 """The group of tools that read messages; every broker has it."""
+TAIL_GROUP = "kourou-tail"
+"""The group as which `kourou tail` reads by default."""
 FILTER_SERVER_GROUP = "FILTERSRV_CONSUMER"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose committed offsets are the progress in the transaction queues."""

@@ -1,11 +1,14 @@
-"""Reads all messages of a topic over the network, as an application does."""
+"""Reads all messages of a topic: over the network, as an application does, or from a store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kourou.client.client import Client
 from kourou.client.consumer.received import ReceivedMessage
+from kourou.model.message import StoredMessage
+from kourou.protocol.record.message_record import decode_record
+from kourou.testing.cluster import Cluster
 
 HOLD_MS = 10_000
 
@@ -33,3 +36,22 @@ async def read_topic(
     finally:
         await puller.close()
     return found
+
+
+def stored(cluster: Cluster, topic: str) -> Iterator[StoredMessage]:
+    """The messages of a topic in the store of broker-a of this process."""
+    view = cluster.each()["broker-a"].store_view
+    for queue_id in view.queue_ids(topic):
+        offset, end = view.queue_range(topic, queue_id) or (0, 0)
+        while offset < end:
+            read = view.read_queue(
+                topic,
+                queue_id,
+                offset,
+                max_messages=4_096,
+                max_bytes=4 << 20,
+                codes=None,
+                below=1 << 62,
+            )
+            yield from map(decode_record, read.records)
+            offset = read.next_offset

@@ -218,6 +218,10 @@ class RouteTable:
                 hint="check that its brokers are online and that the name is right, "
                 "or create the topic",
             )
+        # A broker that registered between the two requests may have the topic.
+        route = await self._route_of(topic)
+        if route is not None:
+            return self._learn(queue_map(topic, route))
         return self._learn(borrowed_queue_map(topic, default_route, queue_nums))
 
     async def _route_of(self, topic: str) -> TopicRoute | None:

@@ -84,6 +84,23 @@ async def test_producers_borrow_the_default_route_and_consumers_do_not(cluster, 
     assert len(own.writable) == 2
 
 
+async def test_a_broker_that_registers_between_the_questions_has_the_topic(
+    cluster, table, monkeypatch
+):
+    """The default topic's route must not stand for that of a topic that has fewer queues."""
+    asking = table._route_of
+
+    async def answer(topic):
+        route = await asking(topic)
+        cluster.topics["New"] = (2, 2)
+        return route
+
+    monkeypatch.setattr(table, "_route_of", answer)
+    found = await table.find("New", default_topic="TBW102", default_queue_nums=3)
+    assert not found.borrowed
+    assert len(found.writable) == 2
+
+
 @pytest.mark.feature("F287", "F026")
 async def test_routes_are_refreshed_and_changes_are_reported(cluster, table):
     changed = asyncio.Event()
