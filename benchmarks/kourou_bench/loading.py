@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kourou.client.client import Client
-from kourou.errors import TimedOut, Unavailable
+from kourou.errors import TimedOut, TopicNotFound, Unavailable
 from kourou.model.message import Message, SendResult, SendStatus
 
 LOAD_CHUNK = 2_000
@@ -34,9 +34,20 @@ def plain(topic: str, bodies: Sequence[bytes]) -> Callable[[int], Message]:
 
 
 async def stored(client: Client, topic: str) -> int:
-    """The number of messages in the queues of a topic."""
-    stats = await client.admin.topics.stats(topic)
-    return sum(one.max_offset - one.min_offset for one in stats.values())
+    """The number of messages in the queues of an existing topic.
+
+    A broker that was suspended is registered with its name server again a second later.
+    """
+    until = asyncio.get_running_loop().time() + SETTLED_AFTER_S
+    while True:
+        try:
+            stats = await client.admin.topics.stats(topic)
+        except TopicNotFound:
+            if asyncio.get_running_loop().time() > until:
+                raise
+            await asyncio.sleep(POLL_S)
+        else:
+            return sum(one.max_offset - one.min_offset for one in stats.values())
 
 
 async def stored_at_last(client: Client, topic: str, wanted: int) -> int:

@@ -30,7 +30,7 @@ ROWS = {
     "tx-1-unwaited": "the same without a wait for their ends",
     "java-batch-32": "batches of 32 by RocketMQ's Java client, messages per second",
 }
-"""Row of the benchmark -> description. As many losses as gains, including the largest loss."""
+"""Row of the benchmark -> description. All losses, and the gains closest to one."""
 
 RATE = "msg/s"
 """The unit of rows where more is better; other rows are times and memory."""

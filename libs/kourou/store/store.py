@@ -337,7 +337,7 @@ class Store(Copies):
             self._dispatcher.flush(index=plan.flush_index)
             index = self._index
             indexed = 0 if index is None else index.flushed
-            if index is None or indexed >= plan.index_covered:
+            if index is None or indexed >= plan.projected:
                 self._indexed_ms = plan.store_ms
             entries = self._recovery.last.index_entries
             self._recovery.save(

@@ -103,6 +103,23 @@ def test_a_usual_checkpoint_leaves_the_index_until_much_is_not_flushed(
         assert store.find_by_key("TopicA", f"at-{ms}", max_count=9, begin_ms=0, end_ms=1 << 60)
 
 
+def test_rocketmq_indexes_again_what_an_index_that_is_held_lacks(disk: SimDisk) -> None:
+    store = Store.open(SETTINGS, disk)
+    writer = StoreWriter(store, now_ms=NOW_MS)
+    writer.write([Draft(keys=("before",))])
+    store.checkpoint()
+    store.hold_index(True)
+    writer.now_ms += 1_000
+    writer.write([Draft(keys=("meanwhile",))])
+    store.checkpoint()
+    assert load_checkpoint(disk, PATHS.checkpoint) == Checkpoint(NOW_MS + 1_000, NOW_MS, 0)
+    store.hold_index(False)
+    store.catch_up_index()
+    store.checkpoint()
+    saved = load_checkpoint(disk, PATHS.checkpoint)
+    assert saved == Checkpoint(NOW_MS + 1_000, NOW_MS + 1_000, 0)
+
+
 def test_a_full_index_file_is_flushed_at_the_next_checkpoint(disk: SimDisk) -> None:
     store = Store.open(SETTINGS, disk)
     writer = StoreWriter(store, now_ms=NOW_MS)

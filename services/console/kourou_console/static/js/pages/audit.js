@@ -69,7 +69,7 @@ function Entries({ wanted }) {
         label="Requests, newest first"
         find="Filter"
         rows=${answer.items}
-        empty="Nothing on this page."
+        empty=${nothing(wanted, answer.cursor || cursors.length)}
         columns=${COLUMNS}
       />
       ${
@@ -96,6 +96,13 @@ function Entries({ wanted }) {
       }
     `}
   <//>`;
+}
+
+/** Why there are no rows. */
+function nothing(wanted, amongPages) {
+  if (amongPages) return "Nothing on this page.";
+  if (Object.values(wanted).some((value) => value)) return "No request matches.";
+  return "No request was refused, and none changed anything, since there are users.";
 }
 
 const COLUMNS = [
