@@ -122,22 +122,23 @@ def test_its_tables_are_short(heading: str, rows: int) -> None:
     assert len(lines) - len(["heads", "rule"]) == rows
 
 
-def test_its_performance_has_gains_and_losses_with_date_machine_and_command() -> None:
+def test_its_performance_has_gains_with_date_machine_and_command() -> None:
     text = section("Performance")
-    assert 0 < text.count(" faster |") <= text.count(" slower |")
+    assert " faster |" in text
     assert re.search(r"Measured \d{4}-\d\d-\d\d .*cores.*`\./kourou bench ", text, re.DOTALL)
 
 
-def test_its_performance_has_the_worst_row_of_the_results_page() -> None:
+def test_its_performance_has_every_loss_of_the_results_page() -> None:
     page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
     block = page.partition("<!-- results: peers -->")[2].partition("<!-- /results -->")[0]
-    losses = {}
+    losses = []
     for line in (line for line in block.splitlines() if line.startswith("| `")):
         figure, _, ratio = (cell.strip() for cell in line.split("|")[2:5])
-        losses[ratio] = 1 / float(ratio) if figure.endswith("msg/s") else float(ratio)
-    worst = max(losses, key=lambda ratio: losses[ratio])
-    assert losses[worst] > 1
-    assert f"| {worst} | slower |" in section("Performance")
+        if (float(ratio) < 1) == figure.endswith("msg/s") and float(ratio) != 1:
+            losses.append(ratio)
+    text = section("Performance")
+    assert [ratio for ratio in losses if f"| {ratio} | slower |" not in text] == []
+    assert len(losses) == text.count(" slower |")
 
 
 def test_the_files_to_read_first_exist_and_have_a_law() -> None:
