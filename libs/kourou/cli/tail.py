@@ -11,7 +11,8 @@ import json
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -47,12 +48,13 @@ def run_tail(namesrv: str | None, topic: str, options: TailOptions) -> int:
         left = options.count
         _end_with_reader()
         _print_waiting(topic, options)
-        async for message in _messages(namesrv, topic, options):
-            print(show(message), flush=True)
-            if left is not None:
-                left -= 1
-                if left == 0:
-                    return
+        async with aclosing(_messages(namesrv, topic, options)) as messages:
+            async for message in messages:
+                print(show(message), flush=True)
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        return
 
     try:
         asyncio.run(follow())
@@ -96,7 +98,7 @@ def _print_waiting(topic: str, options: TailOptions) -> None:
 
 async def _messages(
     namesrv: str | None, topic: str, options: TailOptions
-) -> AsyncIterator[ReceivedMessage]:
+) -> AsyncGenerator[ReceivedMessage, None]:
     async with Client(namesrv, group=options.group) as client:
         consumer = await client.pull_consumer(options.group)
         queues = await consumer.queues(topic)
