@@ -127,7 +127,7 @@ class Dispatcher:
         return count
 
     def flush(self, *, index: bool = True) -> None:
-        """Make the queues durable, and the key index if `index`; a restart resumes behind them.
+        """Make the queues durable, and the key index if `index`.
 
         Thread-safe. Raises StoreFaulted if the disk fails, and on every later call.
         """

@@ -475,6 +475,7 @@ class _Recovery:
             covered = index.covered
             catch_up_index(self._log, self._parts.quarantine, dispatcher, index, start)
             if index.covered == covered:
+                index.seen = start
                 break  # the disk is full; the index stays behind, and a tick catches up
         dispatcher.resume(start)
         for at, records in runs(self._log, self._parts.quarantine, start, end):

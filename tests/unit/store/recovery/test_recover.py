@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,28 @@ def test_a_missing_index_is_built_again_alone() -> None:
     disk.remove_tree(PATHS.index)
     store = Store.open(SETTINGS, disk)
     assert not store.report.rebuilt
+    store.close()
+    assert contents(disk, *PROJECTIONS) == before
+
+
+def test_a_start_without_space_for_the_index_leaves_it_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimDisk()
+    fill(disk)
+    before = contents(disk, *PROJECTIONS)
+    disk.remove_tree(PATHS.index)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyIndex, "_begin_file", full)
+        store = Store.open(SETTINGS, disk)
+    assert store.indexed < store.dispatched == store.end
+    for _ in range(20):  # a call reads a part of the log
+        store.catch_up_index()
+    assert store.indexed == store.end
     store.close()
     assert contents(disk, *PROJECTIONS) == before
 
