@@ -4,6 +4,8 @@ A producer process books orders: it opens a transaction, writes the order's outc
 its own (a file, flushed), and ends the block. It is killed at random, and so is the broker; another
 member of its group answers from the same table. At the end: every order that the table has as
 booked was delivered, exactly once; none that it has as cancelled, and none that it does not have.
+
+A second test does the same with power losses of the broker, which take what was not flushed.
 """
 
 from __future__ import annotations
@@ -13,18 +15,20 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from kourou import Client, ClientSettings, MessageQueue, ProducerSettings, ReceivedMessage
-from kourou.errors import TopicNotFound, Unavailable, UnknownOutcome
+from kourou.errors import KourouError, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.model.names import HALF_TOPIC
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou.testing.cluster import Cluster
 from kourou_rigs.failing_broker import MODULE, arguments_of
 from kourou_rigs.failing_disk import Faults
-from kourou_rigs.reading import read_topic
+from kourou_rigs.reading import read_topic, stored
 
 TOPIC = "booked"
 FENCE = "fence"
@@ -146,7 +150,7 @@ async def one_round(
         await asyncio.to_thread(cluster.start_broker, 0)
 
 
-async def all_are_done(mq: Client) -> None:
+async def all_are_done(mq: Client, pass_time: Callable[[], Awaitable[None]] | None = None) -> None:
     """Wait until the broker's own group has come to the end of the half messages.
 
     The end that readers are told is the confirmed one. A message that is sent and flushed meanwhile
@@ -156,6 +160,8 @@ async def all_are_done(mq: Client) -> None:
     queue = MessageQueue(HALF_TOPIC, "broker-a", 0)
     done, end = -1, 0
     while done != end:
+        if pass_time is not None:
+            await pass_time()
         try:
             # In this order: putting back lets progress pass what was the end a moment ago.
             done = await progress.committed(queue) or 0
@@ -190,3 +196,71 @@ async def test_what_the_table_says_is_delivered_once_and_nothing_else(
     assert delivered == booked
     assert booked
     assert member.answers[False] + member.answers[True] > 0, "nobody was ever asked"
+
+
+class Shop:
+    """A producer whose orders are booked in a dict, which outlives power losses of the broker."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self.cluster = cluster
+        self.chance = random.Random(seed)
+        self.booked: dict[str, bool] = {}
+        self.ended = asyncio.Semaphore(0)
+        self.is_open = self.is_busy = False
+
+    async def take_orders(self, mq: Client) -> None:
+        """One order after the other, until the shop closes."""
+        while self.is_open:
+            with suppress(KourouError):  # nothing was begun, or the broker will ask
+                async with mq.transaction(TOPIC, b"an order") as tx:
+                    self.booked[tx.id] = self.chance.random() < 0.8
+                    if not self.booked[tx.id]:
+                        tx.rollback()
+                    for _ in range(self.chance.randrange(9)):
+                        await asyncio.sleep(0)
+            self.ended.release()
+
+    def check(self, message: ReceivedMessage) -> bool | None:
+        """What is booked; what is not, after the last order has ended, never will be."""
+        return self.booked.get(message.message_id, None if self.is_busy else False)
+
+    async def live(self) -> None:
+        """Orders, three power losses amid them, and the check-backs of what is open then."""
+        cluster = self.cluster
+        settings = ProducerSettings(producer_group="shop", retry_times_when_send_failed=0)
+        async with cluster.async_client(producer=settings, settings=QUICK) as mq:
+            mq.transaction_check(TOPIC)(self.check)
+            for _ in range(3):
+                self.is_open = self.is_busy = True
+                orders = [asyncio.create_task(self.take_orders(mq)) for _ in range(32)]
+                for _ in range(self.chance.randrange(400)):
+                    await self.ended.acquire()
+                await asyncio.to_thread(cluster.chaos.power_loss)
+                self.is_open = False
+                await asyncio.to_thread(cluster.chaos.restart)
+                await asyncio.to_thread(cluster.clock.advance, 10)
+                await asyncio.gather(*orders)
+                self.is_busy = False
+            await all_are_done(mq, lambda: asyncio.to_thread(cluster.clock.advance, 1))
+
+
+@pytest.mark.fault
+@pytest.mark.feature("F252", "F254", "F259")
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_power_is_lost_amid_transactions(
+    kourou_cluster: Callable[..., Cluster], rounds: Callable[[int], int], flush: str
+) -> None:
+    """No end is left without its message, and no message without its end."""
+    for seed in range(rounds(60)):
+        settings = {**BROKER, "flushDiskType": flush}
+        cluster = await asyncio.to_thread(kourou_cluster, brokers=1, settings=settings)
+        await asyncio.to_thread(cluster.create_topic, TOPIC, queues=3)
+        await asyncio.to_thread(cluster.create_topic, FENCE, queues=1)
+        shop = Shop(cluster, seed)
+        await shop.live()
+        found = [one.message_id for one in stored(cluster, TOPIC)]
+        assert len(found) == len(set(found)), f"twice, seed {seed}"
+        begun = {one.message_id for one in stored(cluster, HALF_TOPIC)}
+        booked = {key for key, good in shop.booked.items() if good}
+        assert set(found) == booked & begun, f"seed {seed}"
+        assert flush == "ASYNC_FLUSH" or booked <= begun, f"seed {seed}"
