@@ -197,11 +197,11 @@ class LoopPort:
         self._let_in = 0
         self.count = 0
         self.size_bytes = 0
-
-    @property
-    def full(self) -> bool:
+        self.full = False
         """Whether a sender must wait; new senders queue behind those that wait already."""
-        return bool(self._waiting) or self._free() <= 0
+
+    def _update_full(self) -> None:
+        self.full = bool(self._waiting) or self._free() <= 0
 
     def _free(self) -> int:
         """Return how many senders may continue; one at a time near the limit of bytes."""
@@ -222,6 +222,7 @@ class LoopPort:
         finally:
             if waiter.done() and not waiter.cancelled():
                 self._let_in -= 1
+                self._update_full()
                 # A sender that was cancelled after it was let in passes its room to the next.
                 self.loop.call_soon(self._wake)
 
@@ -229,6 +230,8 @@ class LoopPort:
         """Send this message with the others of this iteration."""
         self.size_bytes += len(message.draft)
         self.count += 1
+        if self.count + self._let_in >= self._count_max or self.size_bytes * 2 >= self._size_max:
+            self._update_full()
         turn = self._turn
         turn.append(message)
         if len(turn) == 1:
@@ -245,6 +248,7 @@ class LoopPort:
             return
         self.size_bytes += draft_bytes(messages)
         self.count += len(messages)
+        self._update_full()
         if not self._turn:
             self.loop.call_soon(self.cross)
         self._turn.extend(messages)
@@ -264,6 +268,7 @@ class LoopPort:
             self.loop.call_soon_threadsafe(self._settle, outcomes)
         except RuntimeError:
             self.count = self.size_bytes = 0
+            self._update_full()
 
     def _settle(self, outcomes: Outcomes) -> None:
         self._width = self.count
@@ -285,7 +290,7 @@ class LoopPort:
                 waiter.set_exception(outcome or KourouError("a oneway send has no outcome"))
         self.count -= len(outcomes)
         self.size_bytes -= settled_bytes
-        if self._waiting:
+        if self.full:
             self._wake()
 
     def _wake(self) -> None:
@@ -294,6 +299,7 @@ class LoopPort:
             if not waiter.done():
                 self._let_in += 1
                 waiter.set_result(None)
+        self._update_full()
 
 
 class ThreadPort:

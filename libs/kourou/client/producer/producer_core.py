@@ -14,7 +14,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -145,14 +145,15 @@ class ProducerCore:
         self._chance = chance
         self._born_host = encode_host((client_ip, 0))
         self._drafting = Drafting(settings, self._born_host)
-        self._usual = Terms(settings.send_timeout_ms, settings.retry_times_when_send_failed + 1)
+        self.usual = Terms(settings.send_timeout_ms, settings.retry_times_when_send_failed + 1)
+        """The terms of a send without options."""
+
         self._terms: dict[tuple[int, bool, bool, bool, bool], Terms] = {}
         self._topics: dict[str, TopicTargets] = {}
-        self._keys = threading.local()
-        self._key_makers = count(chance.getrandbits(32))
+        self._keys = _KeysOfThread(self._born_host[:-4], count(chance.getrandbits(32)))
         self.requests = session.requests
         self.replier = Replier(
-            session, settings.producer_group, settings.send_timeout_ms, self._unique_keys
+            session, settings.producer_group, settings.send_timeout_ms, lambda: self._keys.made
         )
 
     def port(self, loop: asyncio.AbstractEventLoop) -> LoopPort:
@@ -227,7 +228,7 @@ class ProducerCore:
     def _learn(self, known: QueueMap) -> TopicTargets:
         former = self._topics.get(known.topic)
         robin = RoundRobin(self._chance.getrandbits(31)) if former is None else former.robin
-        targets = self._topics[known.topic] = TopicTargets(known, self._usual, robin)
+        targets = self._topics[known.topic] = TopicTargets(known, self.usual, robin)
         return targets
 
     # -- messages ---------------------------------------------------------------------------------
@@ -244,13 +245,13 @@ class ProducerCore:
         """Return the terms of a send; the same object for the same values."""
         if timeout_ms is None:
             if wait and not oneway and not pinned:
-                return self._usual
-            timeout_ms = self._usual.timeout_ms
+                return self.usual
+            timeout_ms = self.usual.timeout_ms
         key = (timeout_ms, wait, oneway, pinned, repeated)
         terms = self._terms.get(key)
         if terms is None:
             _check_timeout(timeout_ms)
-            attempts = 1 if oneway else self._usual.attempts
+            attempts = 1 if oneway else self.usual.attempts
             if len(self._terms) >= _TERMS_MAX:
                 self._terms.clear()
             terms = self._terms[key] = Terms(
@@ -262,7 +263,7 @@ class ProducerCore:
         self, *, timeout_ms: int | None, pinned: bool, wait: bool, repeated: bool = False
     ) -> Terms:
         """Return new terms, so that a batch is alone in its frame."""
-        usual = self._usual
+        usual = self.usual
         if timeout_ms is not None:
             _check_timeout(timeout_ms)
         return Terms(
@@ -276,7 +277,7 @@ class ProducerCore:
 
     def usual_target(self, topic: TopicTargets, terms: Terms, message: Message) -> SendTarget:
         """Return the next target in turn."""
-        if terms is self._usual:
+        if terms is self.usual:
             return self._next(topic)
         return self.target(topic, terms, ROUND_ROBIN, message)
 
@@ -330,7 +331,7 @@ class ProducerCore:
         if type(body) is not bytes:
             body = encode_body(body)
         keys = joined_keys(keys) if keys else ""
-        if terms is self._usual:
+        if terms is self.usual:
             target = self._next(topic)
         else:
             message = Message(
@@ -340,7 +341,7 @@ class ProducerCore:
         clock = self.clock
         now_ms = clock.now_ms()
         if unique_key is None:
-            unique_key = self._unique_keys().next(now_ms)
+            unique_key = self._keys.made.next(now_ms)
         span = None
         if self._tracing is not None:
             span, properties = self._tracing.sending(
@@ -363,7 +364,7 @@ class ProducerCore:
         """Do the same as `pending_send` for several messages, each with its target."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        unique_keys = unique_keys or self._unique_keys().next_many(len(messages), now_ms)
+        unique_keys = unique_keys or self._keys.made.next_many(len(messages), now_ms)
         pending: list[PendingSend] = []
         for index, (message, target, unique_key) in enumerate(
             zip(messages, targets, unique_keys, strict=True)
@@ -391,14 +392,12 @@ class ProducerCore:
             )
         return pending
 
-    def _unique_keys(self) -> UniqKeyGenerator:
-        try:
-            maker: UniqKeyGenerator = self._keys.maker
-        except AttributeError:
-            ip = self._born_host[:-4]
-            maker = UniqKeyGenerator(ip, os.getpid(), next(self._key_makers))
-            self._keys.maker = maker
-        return maker
+
+class _KeysOfThread(threading.local):
+    """Makes the unique keys of messages: `made` belongs to the thread that reads it."""
+
+    def __init__(self, ip: bytes, numbers: Iterator[int]) -> None:
+        self.made = UniqKeyGenerator(ip, os.getpid(), next(numbers))
 
 
 def _check_timeout(timeout_ms: Any) -> None:

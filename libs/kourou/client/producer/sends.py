@@ -106,12 +106,15 @@ class Sends:
         own = None
         if delay_level or delay is not None:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
-        if message_id is None:
-            terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
-        else:
+        if message_id is not None:
             choice = choice_of_named(choice, message_id)
+        terms = core.usual
+        if choice is not ROUND_ROBIN or timeout_ms is not None or not wait_store_ok:
             terms = core.terms(
-                timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned, repeated=True
+                timeout_ms=timeout_ms,
+                wait=wait_store_ok,
+                pinned=choice.pinned,
+                repeated=message_id is not None,
             )
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
         port.add(

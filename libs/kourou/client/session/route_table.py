@@ -57,6 +57,9 @@ class RouteTable:
         self._interval_ms = interval_ms
         self._chance = chance
         self._maps: dict[str, QueueMap] = {}
+        self.known: Callable[[str], QueueMap | None] = self._maps.get
+        """Returns the last known map of a topic; callable from any thread."""
+
         self._borrowing: dict[str, tuple[str, int]] = {}
         self._watched: set[str] = set()
         self._finding: dict[str, asyncio.Task[QueueMap]] = {}
@@ -103,10 +106,6 @@ class RouteTable:
         """Remove this listener."""
         if on_leader in self._on_leader:
             self._on_leader.remove(on_leader)
-
-    def known(self, topic: str) -> QueueMap | None:
-        """Return the last known map; callable from any thread."""
-        return self._maps.get(topic)
 
     def addresses(self) -> set[str]:
         """Return every broker address in any known route."""
