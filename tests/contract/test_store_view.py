@@ -136,6 +136,8 @@ def test_ranges_positions_and_times(filled) -> None:
     for topic, queue_id in [*TARGETS, ("TopicA", 2), ("TopicC", 0)]:
         found = same(views, "queue_range", topic, queue_id)
         high = found[1] if isinstance(found, tuple) else 2
+        sizes = [same(views, "queue_bytes", topic, queue_id, at, at + 1) for at in range(high)]
+        assert same(views, "queue_bytes", topic, queue_id, 0, high) == sum(sizes)
         for offset in range(-1, high + 2):
             same(views, "offset_position", topic, queue_id, offset)
             same(views, "store_time", topic, queue_id, offset)

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import Code
+from kourou import Client, ProducerSettings
+from kourou.errors import Code, Rejected, TopicNotFound, Unavailable, UnknownOutcome
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.quotas import FlowControlled, RemoveQuota, SetQuota
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
+from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.processes import Child, Children
 from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import WireReply, ZmqConnection
@@ -23,6 +25,7 @@ from kourou_rigs.access import send_to
 TIMEOUT_MS = 20_000
 TOPICS = ("orders", "bills")
 PER_S = 20
+NO_RETRIES = ProducerSettings(retry_times_when_send_failed=0)
 
 
 class Broker:
@@ -93,3 +96,41 @@ async def test_who_does_not_wait_is_refused_with_the_time_to_try_again(broker: B
     await broker.ask(RemoveQuota(kind="topic", name="orders"))
     replies = await asyncio.gather(*(broker.by_zmq("orders") for _ in range(5 * PER_S)))
     assert {one.code for one in replies} == {Code.SUCCESS}
+
+
+async def test_stored_bytes_are_counted_again_after_a_kill(tmp_path: Path) -> None:
+    """What a topic stores is known from its queues, also to a broker that did not store it."""
+    mq_settings = ClusterSettings(broker={"mappedFileSizeCommitLog": str(1 << 20)})
+    with LocalCluster(tmp_path, mq_settings) as cluster:
+        async with Client(cluster.address, producer=NO_RETRIES) as mq:
+            await mq.admin.topics.create("orders", queues=2)
+            await mq.admin.quotas.set("topic", "orders", stored_bytes=20_000)
+            await until_refused(mq)
+            cluster.brokers[0].kill()
+            await asyncio.to_thread(cluster.start_broker, 0)
+            await until_refused(mq)
+            await mq.admin.topics.delete("orders")
+            await mq.admin.topics.create("orders", queues=2)
+            async with asyncio.timeout(TIMEOUT_MS / 1_000):
+                while not await accepts(mq):
+                    pass
+
+
+async def until_refused(mq: Client) -> None:
+    """Send until the topic is over its quota."""
+    async with asyncio.timeout(TIMEOUT_MS / 1_000):
+        while await accepts(mq):
+            pass
+
+
+async def accepts(mq: Client) -> bool:
+    """Whether a message is stored; False if the topic is over its quota."""
+    try:
+        await mq.send("orders", b"x" * 1_000)
+    except (Unavailable, TopicNotFound, UnknownOutcome):
+        return True  # the broker was killed a moment ago, or the route is not known yet
+    except Rejected as error:
+        if "the messages of topic orders take" not in str(error):
+            raise
+        return False
+    return True

@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from kourou.model.quota import Quota
     from kourou.sync import Client
 
-COLUMNS = (
-    *("for", "name", "publish bytes/s", "publish messages/s"),
-    *(
-        "fetch bytes/s",
-        "fetch messages/s",
-        "requests/s",
-        "connections",
-        "topics",
-        "groups",
-        "brokers",
-    ),
-)
 _AMOUNT = re.compile(r"([0-9]+)(|k|m|g|ki|mi|gi)b?", re.IGNORECASE)
 _FACTORS = {
     "": 1,
@@ -76,6 +64,12 @@ Groups = Annotated[
     str,
     typer.Option("--groups", metavar="N", help="Consumer groups that it created (users only)."),
 ]
+StoredBytes = Annotated[
+    str,
+    typer.Option(
+        "--stored-bytes", metavar="N", help="Bytes in the log (topics, and users for theirs)."
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="The reason, kept in the history.")]
 
 
@@ -104,12 +98,13 @@ def set_quota(
     connections: Connections = "",
     topics: Topics = "",
     groups: Groups = "",
+    stored_bytes: StoredBytes = "",
     unlimited: Annotated[
         bool, typer.Option("--unlimited", help="No limits, not even those of '*'.")
     ] = False,
     reason: Reason = "",
 ) -> Report:
-    """Limit what a user, topic or group may use of each broker, per second.
+    """Limit what a user, topic or group may use of each broker, per second or in all.
 
     It replaces the quota of that name: what is not given is not limited. Who uses more is slowed
     down; who does not wait for replies is refused for a moment, with code 215.
@@ -125,6 +120,7 @@ def set_quota(
         "connections": connections,
         "topics": topics,
         "groups": groups,
+        "stored_bytes": stored_bytes,
     }
     wanted = {unit: amount(text) for unit, text in limits.items() if text}
     if bool(wanted) == unlimited:
@@ -151,7 +147,7 @@ def list_quotas(
 ) -> Report:
     """List the quotas of all brokers; `-` is not limited."""
     from kourou.client.admin.base_api import ByBroker
-    from kourou.model.quota import quota_kind
+    from kourou.model.quota import QuotaUnit, quota_kind
 
     wanted = None if kind is None else quota_kind(kind)
     listed: ByBroker[list[Quota]] = client.admin.quotas.list()
@@ -162,19 +158,11 @@ def list_quotas(
         },
         listed.missing,
     )
-    return report_of(COLUMNS, rows_by_broker(found, _row), found, "no quotas")
+    columns = ("for", "name", *(unit.column for unit in QuotaUnit), "brokers")
+    return report_of(columns, rows_by_broker(found, _row), found, "no quotas")
 
 
 def _row(one: Quota) -> tuple[Any, ...]:
-    return (
-        one.kind.value,
-        printable(one.name),
-        one.publish_bytes,
-        one.publish_messages,
-        one.fetch_bytes,
-        one.fetch_messages,
-        one.requests,
-        one.connections,
-        one.topics,
-        one.groups,
-    )
+    from kourou.model.quota import QuotaUnit
+
+    return (one.kind.value, printable(one.name), *(getattr(one, unit) for unit in QuotaUnit))

@@ -355,6 +355,7 @@ class BrokerCore:
         effects += parts.check_backs.tick(now_ms, wall_ms)
         effects += parts.batch_handler.tick(now_ms, wall_ms)
         effects += parts.delays.tick(now_ms, tick)
+        effects += parts.storage_quotas.tick(now_ms)
         parts.deduplication.expire(now_ms)
         parts.transactions.commit_progress()
         # Records numbered in the meantime are taken here, in order, and go before every reply.

@@ -14,6 +14,7 @@ from kourou.engine.admin.history_handler import HistoryHandler
 from kourou.engine.admin.log_handler import BootstrapHandler, LogHandler
 from kourou.engine.admin.plain_acl_handler import PlainAclHandler
 from kourou.engine.admin.quota_gate import QuotaGate
+from kourou.engine.admin.storage_quotas import StorageQuotas
 from kourou.engine.admin.topic_handler import TopicHandler, TopicRegistration
 from kourou.engine.delays.delivery import Delays
 from kourou.engine.filters.filter_handler import FilterHandler
@@ -107,7 +108,8 @@ class BrokerParts:
             context, self.pulls, start.policy, self.access_gate, self.quota_gate
         )
         self._create_transaction_handlers()
-        self.send_handler = SendHandler(context, self.topic_handler.ensure)
+        self.storage_quotas = StorageQuotas(context, self.quota_gate.counts)
+        self.send_handler = SendHandler(context, self.topic_handler.ensure, self.storage_quotas)
         self.coalesced_sends = CoalescedSends(context, self.send_handler)
         self.send_back = SendBackHandler(context)
         self.single_sends = SingleSends(context, self.send_handler, self.send_back)

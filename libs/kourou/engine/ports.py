@@ -88,6 +88,10 @@ class StoreView(Protocol):
         """Return the minimum offset and the next offset; None for a queue never written."""
         ...
 
+    def queue_bytes(self, topic: str, queue_id: int, first: int, end: int) -> int:
+        """Return the size of the records at offsets [first, end), which are within the range."""
+        ...
+
     def read_queue(
         self,
         topic: str,

@@ -25,7 +25,8 @@ class QuotaKind(StrEnum):
 
 
 class QuotaUnit(StrEnum):
-    """What a quota limits: a second, but for open connections, and topics and groups that exist.
+    """What a quota limits: a second, but for open connections, and what exists: topics, groups and
+    stored bytes.
 
     Fetches are pulls of consumers.
     """
@@ -38,6 +39,7 @@ class QuotaUnit(StrEnum):
     CONNECTIONS = "connections"
     TOPICS = "topics"
     GROUPS = "groups"
+    STORED_BYTES = "stored_bytes"
 
     @property
     def text(self) -> str:
@@ -46,15 +48,30 @@ class QuotaUnit(StrEnum):
 
     def amount(self, limit: int) -> str:
         """A limit as a message names it, like `10 requests/s`."""
-        return f"{limit} {self.text}" + ("" if self in _AT_A_TIME else "/s")
+        return f"{limit} {self.column}"
+
+    @property
+    def column(self) -> str:
+        """The unit with the time that a limit is for, like `requests/s`."""
+        return self.text + ("" if self in _AT_A_TIME else "/s")
 
 
-_AT_A_TIME = (QuotaUnit.CONNECTIONS, QuotaUnit.TOPICS, QuotaUnit.GROUPS)
+_AT_A_TIME = (
+    QuotaUnit.CONNECTIONS,
+    QuotaUnit.TOPICS,
+    QuotaUnit.GROUPS,
+    QuotaUnit.STORED_BYTES,
+)
 _FETCHES = (QuotaUnit.FETCH_BYTES, QuotaUnit.FETCH_MESSAGES)
 UNITS_OF: Mapping[QuotaKind, tuple[QuotaUnit, ...]] = MappingProxyType(
     {
         QuotaKind.USER: tuple(QuotaUnit),
-        QuotaKind.TOPIC: (QuotaUnit.PUBLISH_BYTES, QuotaUnit.PUBLISH_MESSAGES, *_FETCHES),
+        QuotaKind.TOPIC: (
+            QuotaUnit.PUBLISH_BYTES,
+            QuotaUnit.PUBLISH_MESSAGES,
+            *_FETCHES,
+            QuotaUnit.STORED_BYTES,
+        ),
         QuotaKind.GROUP: _FETCHES,
     }
 )
@@ -68,7 +85,8 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one user, topic or group at each broker, a second; None: not limited.
 
     `connections` is the number of connections that a user may have open at a time, `topics` and
-    `groups` the number of those that it may have created.
+    `groups` the number of those that it may have created, `stored_bytes` the size of the messages
+    that a topic, or all topics that a user created, may have in the log.
     With the name `*` it is the quota of each one that has no quota of its own: a quota replaces it
     as a whole, also one without limits.
     """
@@ -83,6 +101,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     connections: int | None = None
     topics: int | None = None
     groups: int | None = None
+    stored_bytes: int | None = None
 
     @property
     def key(self) -> QuotaKey:

@@ -176,6 +176,12 @@ class MemoryStore:
         first = self.firsts.get((topic, queue_id), 0)
         return None if queue is None else (first, first + len(queue))
 
+    def queue_bytes(self, topic: str, queue_id: int, first: int, end: int) -> int:
+        """The size of the records of a queue at these offsets."""
+        low = self.firsts.get((topic, queue_id), 0)
+        positions = self.queues.get((topic, queue_id), [])[max(0, first - low) : end - low]
+        return sum(len(self.records[position]) for position in positions)
+
     def read_queue(
         self,
         topic: str,

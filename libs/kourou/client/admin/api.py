@@ -171,6 +171,7 @@ class QuotasApi(EveryBrokerApi):
         connections: int | None = None,
         topics: int | None = None,
         groups: int | None = None,
+        stored_bytes: int | None = None,
         reason: str = "",
     ) -> None:
         """Limit a user, topic or group at every broker, per second; None: not limited.
@@ -191,6 +192,7 @@ class QuotasApi(EveryBrokerApi):
                 connections=connections,
                 topics=topics,
                 groups=groups,
+                stored_bytes=stored_bytes,
             )
         )
         limits = {unit.value: limit for unit, limit in quota.limits().items()}

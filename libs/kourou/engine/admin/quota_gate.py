@@ -233,18 +233,8 @@ class QuotaGate:
 
     def put_quota(self, now_ms: int, received: Received, request: SetQuota) -> list[Effect]:
         """Add or replace a quota (30064)."""
-        quota = Quota(
-            kind=quota_kind(request.kind),
-            name=request.name,
-            publish_bytes=request.publish_bytes,
-            publish_messages=request.publish_messages,
-            fetch_bytes=request.fetch_bytes,
-            fetch_messages=request.fetch_messages,
-            requests=request.requests,
-            connections=request.connections,
-            topics=request.topics,
-            groups=request.groups,
-        )
+        limits: dict[str, int | None] = {one.value: getattr(request, one) for one in QuotaUnit}
+        quota = Quota(kind=quota_kind(request.kind), name=request.name, **limits)
         events = decide_put(self._quotas, quota)
         return self._pending_replies.decided(now_ms, received, events)
 

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from kourou.engine.admin.storage_quotas import StorageQuotas
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import AppendResult, Numbers, Target
@@ -143,7 +144,9 @@ class _Checked(NamedTuple):
 class SendHandler:
     """Handles sends."""
 
-    def __init__(self, context: BrokerContext, ensure_topic: Ensure) -> None:
+    def __init__(
+        self, context: BrokerContext, ensure_topic: Ensure, storage_quotas: StorageQuotas
+    ) -> None:
         self._control = context.control
         self._appends = context.appends
         self._confirmations = context.confirmations
@@ -151,6 +154,7 @@ class SendHandler:
         self._policy = context.policy
         self._traffic = context.traffic
         self._ensure_topic = ensure_topic
+        self._storage_quotas = storage_quotas
         self._pressure = context.pressure
         self._redirects = context.redirects
 
@@ -159,7 +163,8 @@ class SendHandler:
     ) -> TopicConfig:
         """Return the topic a client may send to, created if the broker allows it.
 
-        Raises Rejected, and DiskFull while the disk is too full to accept messages.
+        Raises Rejected, also if the topic is over its quota of stored bytes, and DiskFull while the
+        disk is too full to accept messages.
         """
         if not self._policy.permission & WRITE:
             raise NoPermission(
@@ -168,6 +173,8 @@ class SendHandler:
             )
         if self._pressure.refusing:
             self._pressure.check_writable()
+        if self._storage_quotas.full:
+            self._storage_quotas.check(name)
         topic = self._control.topics.get(name)
         if topic is None or name in NOT_FOR_CLIENTS:
             check_topic(name)

@@ -13,7 +13,7 @@ class SetQuota(Request, kw_only=True, frozen=True):
     `kind` is user, topic or group; `name` `*` is for all that have no quota of their own. It
     replaces the quota of that name. Limits are per second, at each broker;
     `connections` are those that a user may have open, `topics` and `groups` those that it may have
-    created.
+    created, `stored_bytes` the size of what a topic, or a user's topics, have in the log.
     """
 
     code: ClassVar[int] = 30064
@@ -27,6 +27,7 @@ class SetQuota(Request, kw_only=True, frozen=True):
     connections: Int64 | None = None
     topics: Int64 | None = None
     groups: Int64 | None = None
+    stored_bytes: Int64 | None = None
     reason: str = ""
 
 

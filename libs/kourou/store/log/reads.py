@@ -87,6 +87,11 @@ class Reads:
         """Minimum offset and the next offset to be written; None for a queue never written."""
         return self._queues.range_of(topic, queue_id)
 
+    def queue_bytes(self, topic: str, queue_id: int, first: int, end: int) -> int:
+        """The size of the records at offsets [first, end); see StoreView."""
+        queue = self._queues.get(topic, queue_id)
+        return 0 if queue is None else queue.size_bytes(first, end)
+
     def is_recent(self, position: int) -> bool:
         """True if the record is likely still in memory (RocketMQ's 40 % rule)."""
         return self._log.end - position <= self._recent_bytes

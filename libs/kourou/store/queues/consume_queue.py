@@ -248,6 +248,11 @@ class ConsumeQueue:
                 return b""
             raise
 
+    def size_bytes(self, first: int, end: int) -> int:
+        """The size of the records of the real units at offsets [first, end)."""
+        sizes = self.units(first, end - first)["size"]
+        return int(sizes[sizes != FILLER_SIZE].sum(dtype=np.int64))
+
     # -- appending --------------------------------------------------------------------------------
 
     def append(self, first_offset: int, data: bytes, end_position: int) -> int:

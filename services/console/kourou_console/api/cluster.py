@@ -13,7 +13,7 @@ from kourou.client.admin.replicas import NOT_THERE, LogMember, absent
 from kourou.errors import KourouError, NoPermission, Unavailable
 from kourou.model.limits import CONSOLE_SETTINGS_MAX, GATEWAY_LINE_BYTES_MAX, QUOTA_LIMIT_MAX
 from kourou.model.names import ORDER_NAMESPACE
-from kourou.model.quota import Quota, check_quota, check_quota_name, quota_kind
+from kourou.model.quota import Quota, QuotaUnit, check_quota, check_quota_name, quota_kind
 from kourou.protocol.bodies.broker_bodies import ReplicasView
 from kourou.time_limit import within
 from kourou_console.api.overview import BrokerFigures, broker_figures
@@ -464,7 +464,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     """What a user, topic or group may use of each of these brokers a second; null: not limited.
 
     `connections` is the number that a user may have open, `topics` and `groups` the numbers that it
-    may have created.
+    may have created, `stored_bytes` what a topic, or all topics of a user, may have in the log.
 
     The name `*` stands for all of a kind that have no quota of their own.
     """
@@ -479,6 +479,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
     connections: int | None
     topics: int | None
     groups: int | None
+    stored_bytes: int | None
     brokers: list[str]
 
 
@@ -500,7 +501,7 @@ class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The limits per second; what is not named is not limited. Groups have limits of fetches.
 
     `connections`: how many a user may have open at each broker; `topics`, `groups`: how many it may
-    have created there.
+    have created there; `stored_bytes`: what a topic, or a user's topics, may have in the log there.
     """
 
     publish_bytes: QuotaLimit | None = None
@@ -511,6 +512,7 @@ class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     connections: QuotaLimit | None = None
     topics: QuotaLimit | None = None
     groups: QuotaLimit | None = None
+    stored_bytes: QuotaLimit | None = None
     reason: Reason = ""
 
 
@@ -544,20 +546,8 @@ async def quotas(gateway: Gateway, parameters: QuotasWanted) -> Listing[QuotaVie
 @QUOTA_OPERATIONS.put("/v1/quotas/{kind}/{name}", "put_quota")
 async def put_quota(gateway: Gateway, parameters: QuotaPath, body: QuotaBody) -> Done:
     """Limit a user, topic or group at every broker; it replaces the quota as a whole."""
-    quota = check_quota(
-        Quota(
-            kind=quota_kind(parameters.kind),
-            name=parameters.name,
-            publish_bytes=body.publish_bytes,
-            publish_messages=body.publish_messages,
-            fetch_bytes=body.fetch_bytes,
-            fetch_messages=body.fetch_messages,
-            requests=body.requests,
-            connections=body.connections,
-            topics=body.topics,
-            groups=body.groups,
-        )
-    )
+    wanted: dict[str, int | None] = {one.value: getattr(body, one) for one in QuotaUnit}
+    quota = check_quota(Quota(kind=quota_kind(parameters.kind), name=parameters.name, **wanted))
     limits = {unit.value: limit for unit, limit in quota.limits().items()}
     if not parameters.preview:
         await gateway.admin.quotas.set(quota.kind, quota.name, reason=body.reason, **limits)

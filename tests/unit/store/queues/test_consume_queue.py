@@ -85,6 +85,8 @@ def test_a_gap_is_filled_so_that_offsets_stay_true():
     queue = fill(queue_on(new_disk()), 5)
     assert queue.append_units(units(18, 3), 18) == 13
     assert queue.units(0, 99)["size"].tolist() == [100] * 5 + [FILLER_SIZE] * 13 + [100] * 3
+    assert queue.size_bytes(0, 21) == 800
+    assert queue.size_bytes(4, 19) == 200
     with pytest.raises(Corrupt, match="claims"):
         queue.append_units(units(0, 1, base=10_000), 22 + GAP_UNITS_MAX)
 
