@@ -117,22 +117,10 @@ class Sends:
                 repeated=message_id is not None,
             )
         waiter: asyncio.Future[SendResult] = port.loop.create_future()
-        port.add(
-            core.pending_send(
-                targets,
-                port,
-                waiter,
-                body,
-                tag,
-                keys,
-                properties,
-                flag,
-                terms,
-                choice,
-                own,
-                message_id,
-            )
+        message = core.pending_send(
+            targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own, message_id
         )
+        port.add(message)
         return await waiter
 
     async def send_async(
