@@ -189,6 +189,7 @@ def test_quotas_come_and_go(suite) -> None:
         "connections": None,
         "topics": None,
         "groups": None,
+        "stored_bytes": None,
         "brokers": ["broker-a", "broker-b"],
     }
     assert suite.console.put(PATH, json={}).json["says"] == ["user quota-till is not limited."]
