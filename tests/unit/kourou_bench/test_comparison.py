@@ -12,11 +12,10 @@ import pytest
 from kourou.errors import Unavailable
 from kourou_bench.comparison import Cell, Comparison, Result, turns
 from kourou_bench.driving import Outcome
-from kourou_bench.measure import Measured, Sample, pace_of, steady, warmed
+from kourou_bench.measure import Measured, Sample, steady, warmed
 from kourou_bench.rows import JAVA, JAVA5, ROWS, Goal, Name, Row, Work
 
 SEND = Work("send", in_flight=64)
-OTHER = Work("send")
 ROW = Row(
     "send",
     "send",
@@ -49,12 +48,6 @@ def test_rounds_without_both_figures_have_no_ratio() -> None:
     assert result([10], [None]).ratio(Name.ROCKETMQ) is None
     assert result([10], [5]).ratio(Name.REDIS) is None
     assert Cell([None, 3, 1]).median == 2
-
-
-def test_a_goal_without_a_peer_speaks_of_the_value() -> None:
-    row = Row("memory", "", "rss_mb", "MB", Goal(False, 200, None), {Name.KOUROU: SEND})
-    assert Result(row, {Name.KOUROU: Cell([150, 190, 180])}).judged() == 180
-    assert result([9], [3]).judged() == 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
@@ -99,19 +92,9 @@ class Player:
         return Sample(outcome(len(self.bench.log)), server_us=2.0, client_us=3.0)
 
 
-BOTH = Row(
-    "send",
-    "send",
-    "rate",
-    "msg/s",
-    Goal(True, 3, Name.ROCKETMQ),
-    {Name.KOUROU: SEND, Name.ROCKETMQ: SEND},
-)
-
-
 def test_systems_stay_for_all_rounds_and_take_turns() -> None:
     bench = Bench()
-    (found,) = Comparison(bench.prepare, lambda name, work: "").run([BOTH], rounds=3)
+    (found,) = Comparison(bench.prepare, lambda name, work: "").run([ROW], rounds=3)
     ours, theirs = Name.KOUROU, Name.ROCKETMQ
     assert bench.prepared == [(ours, SEND), (theirs, SEND)]
     assert bench.log[:2] == [("warm", ours), ("warm", theirs)]
@@ -120,26 +103,6 @@ def test_systems_stay_for_all_rounds_and_take_turns() -> None:
     assert bench.open == []
     assert found.cells[ours].server_us == [2, 2, 2]
     assert found.cells[theirs].client_us == [3, 3, 3]
-
-
-def test_rows_with_the_same_works_are_measured_together() -> None:
-    bench = Bench()
-    other = replace(BOTH, name="again")
-    third = replace(BOTH, name="third", works={Name.KOUROU: OTHER, Name.ROCKETMQ: OTHER})
-    first, second, last = Comparison(bench.prepare, lambda name, work: "").run(
-        [BOTH, other, third], rounds=2
-    )
-    assert [work for _, work in bench.prepared] == [SEND, SEND, OTHER, OTHER]
-    assert first.cells[Name.KOUROU].values == second.cells[Name.KOUROU].values
-    assert len(last.cells[Name.KOUROU].values) == 2
-
-
-def test_itself_is_ours_under_other_circumstances() -> None:
-    bench = Bench()
-    row = replace(BOTH, works={Name.KOUROU: OTHER, Name.ITSELF: SEND})
-    (found,) = Comparison(bench.prepare, lambda name, work: "").run([row], rounds=1)
-    assert bench.prepared == [(Name.KOUROU, OTHER), (Name.KOUROU, SEND)]
-    assert None not in (found.cells[Name.ITSELF].median, found.cells[Name.KOUROU].median)
 
 
 def test_what_cannot_be_measured_says_why_and_stops_nothing() -> None:
@@ -239,9 +202,3 @@ def test_what_does_not_become_steady_says_so() -> None:
 
     assert warmed(window, 20, 120, lambda: now[0]) == "not steady after 120 s"
     assert len(list(rates)) == 40 - 24
-
-
-def test_windows_are_compared_by_rate_or_by_time() -> None:
-    assert pace_of(outcome_of_measure(1, p50_ms=3, rate=7)) == 7
-    assert pace_of(outcome_of_measure(1, p50_ms=3, p99_ms=9)) == 3
-    assert pace_of(outcome_of_measure(1, mean_ms=2)) == 2
