@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou.model.limits import LOG_VALUE_LENGTH_MAX
-from kourou.telemetry.logs import RESERVED, LogFormat, configure_logs, printable, quoted
+from kourou.telemetry.logs import RESERVED, LogFormat, configure_logs
 
 
 @pytest.fixture(autouse=True)
@@ -94,11 +94,6 @@ def test_configuring_again_replaces(out: io.StringIO) -> None:
     configure_logs(service="b", log_format=LogFormat.JSON, stream=out)
     log.error("once")
     assert len(out.getvalue().splitlines()) == 1
-
-
-def test_long_texts_are_cut() -> None:
-    assert len(printable("x" * 100_000, LOG_VALUE_LENGTH_MAX)) == LOG_VALUE_LENGTH_MAX + 1
-    assert printable("tidy ü") == "tidy ü"
 
 
 def test_lines_within_a_span_name_it(out: io.StringIO) -> None:
@@ -198,17 +193,6 @@ def test_a_value_forges_no_field_in_text(out: io.StringIO, value: str) -> None:
     assert end[1] == "kourou.test"
     names = [pair.partition("=")[0].strip() for pair in re.findall(rf" {PAIR}", end[2])]
     assert names == ["client", "group"]
-
-
-def test_what_is_quoted() -> None:
-    for bare in ("127.0.0.1:9876", "T/broker-a/0", "%RETRY%g", 7, -1.5, True, "ü"):
-        assert quoted(bare) == str(bare)
-    assert quoted("") == '""'
-    assert quoted("a b") == '"a b"'
-    assert quoted('a"b') == '"a\\"b"'
-    assert quoted("a\\b") == '"a\\\\b"'
-    assert quoted("a=b") == '"a=b"'
-    assert quoted("[a]") == '"[a]"'
 
 
 def test_fields_share_the_limit(out: io.StringIO) -> None:

@@ -221,7 +221,3 @@ async def test_the_page_is_what_services_show(
     lags = {"kourou_replication_lag_bytes", "kourou_replication_lag_seconds"}
     rare = {name for name in shown if "retention" in name}
     assert without == rare - {"kourou_retention_unread_deleted_total"} | lags
-
-
-def test_the_page_lists_the_whole_table() -> None:
-    assert {name for service in ServiceKind for name in documented(service.value)} == set(METRICS)

@@ -18,6 +18,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from kourou import __version__
 from kourou.broker.broker_service import BrokerService
@@ -62,10 +63,9 @@ from kourou.telemetry.tracing_setup import (
     start_export,
     tracing_options,
 )
+from kourou.testing.cluster import Cluster
 from kourou_demo import tour
 from kourou_demo.tour import TRACED_SHARE
-from kourou_namesrv.app import NamesrvService
-from kourou_namesrv.config import NamesrvSettings
 
 REMOTE = bytes(range(1, 25)) + b"\x01"
 UNSAMPLED = REMOTE[:24] + b"\x00"
@@ -189,16 +189,10 @@ def test_a_part_that_is_over(site: Site) -> None:
     assert pack(part.parent) == span.context
 
 
-def test_where_the_applications_sampler_says_no_there_is_no_span(site: Site) -> None:
-    provider = TracerProvider(sampler=trace_sampler_off(), shutdown_on_exit=False)
+def test_where_the_applications_sampler_says_no_there_is_no_span() -> None:
+    provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     tracing = Tracing(provider.get_tracer("t"), ratio=1.0)
     assert tracing.start("work", SpanKind.CLIENT, NEW, {}) is None
-
-
-def trace_sampler_off():
-    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-
-    return ALWAYS_OFF
 
 
 def test_a_message_takes_context_and_baggage_along_and_gives_them_back(site: Site) -> None:
@@ -414,7 +408,7 @@ def test_the_option_of_the_commands_turns_it_on_for_their_processes(
     assert traced.get("OTEL_TRACES_SAMPLER_ARG") == ratio
 
 
-async def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_example_runs(kourou_broker: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -425,33 +419,8 @@ async def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     space: dict[str, Any] = {}
     exec(compile(source, "docs/tracing.md", "exec"), space)
-    namesrv = NamesrvService(
-        NamesrvSettings(listen_port=0, kv_config_path=tmp_path / "kvConfig.json")
-    )
-    await namesrv.recover(unexpected)
-    address = (await namesrv.serve())["zmq"].removeprefix("tcp://")
-    broker = BrokerService(
-        BrokerSettings(
-            store_root=tmp_path / "store",
-            listen_port=0,
-            admin_enabled=False,
-            segment_size_bytes=1 << 20,
-            namesrv_addr=address,
-        )
-    )
-    await broker.recover(unexpected)
-    await broker.serve()
-    try:
-        span = await space["example"](address)
-    finally:
-        for service in (broker, namesrv):
-            await service.drain()
-            await service.stop()
+    span = await space["example"](kourou_broker.address)
     assert (span.name, span.kind, span.service) == ("send orders", "PRODUCER", "kourou-client")
-
-
-def unexpected(error: BaseException) -> None:
-    raise AssertionError from error
 
 
 # -- whether there is tracing, and what becomes of spans at the end --------------------------------
@@ -601,12 +570,17 @@ def test_without_the_exporters_package_the_error_names_the_install_group(monkeyp
     assert exporter_threads() == before
 
 
-def test_the_end_waits_for_the_last_spans(collector: OtlpReceiver) -> None:
-    export = start_export(TracingOptions(f"{collector.endpoint}/v1/traces", 1.0, "s", "broker-a"))
-    assert exporter_threads()
+def export_with_one_span(collector: OtlpReceiver) -> Any:
+    export = start_export(TracingOptions(f"{collector.endpoint}/v1/traces", 1.0, "s"))
     span = export.tracing.start("work", SpanKind.SERVER, NEW, {"a": True})
     assert span is not None
     span.end(error_type="Late")
+    return export
+
+
+def test_the_end_waits_for_the_last_spans(collector: OtlpReceiver) -> None:
+    export = export_with_one_span(collector)
+    assert exporter_threads()
     export.close()
     (seen,) = collector.spans
     assert (seen.service, seen.name, seen.kind, seen.failed, seen.attributes) == (
@@ -622,20 +596,14 @@ def test_the_end_waits_for_the_last_spans(collector: OtlpReceiver) -> None:
 
 def test_a_collector_that_refuses_costs_spans_and_nothing_else(collector: OtlpReceiver) -> None:
     collector.status = 400
-    export = start_export(TracingOptions(f"{collector.endpoint}/v1/traces", 1.0, "s"))
-    span = export.tracing.start("work", SpanKind.SERVER, NEW, {})
-    assert span is not None
-    span.end()
+    export = export_with_one_span(collector)
     export.close()
     assert export.counts == SpanCounts(handed=1, failed=1)
 
 
 def test_the_end_does_not_wait_for_a_collector_that_is_away(collector: OtlpReceiver) -> None:
     collector.status = 503  # which the exporter tries again, with pauses
-    export = start_export(TracingOptions(f"{collector.endpoint}/v1/traces", 1.0, "s"))
-    span = export.tracing.start("work", SpanKind.SERVER, NEW, {})
-    assert span is not None
-    span.end()
+    export = export_with_one_span(collector)
     export.close(timeout_ms=1)
     for thread in exporter_threads():
         thread.join()  # the pause between two attempts was broken off
@@ -668,9 +636,6 @@ def test_a_child_process_is_not_held_up_by_a_lock_of_its_parent(collector: OtlpR
 
 
 def test_the_applications_own_provider_is_used(monkeypatch) -> None:
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-
     assert application_tracing(1.0) is None
     provider = TracerProvider(shutdown_on_exit=False)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)

@@ -78,10 +78,3 @@ def test_failures_are_counted_and_said_once(caplog: pytest.LogCaptureFixture) ->
         "spans-lost: spans cannot be exported and are lost",
         "spans-recovered: spans are exported again",
     ]
-
-
-def test_the_exporter_is_ended_once() -> None:
-    site = Site(10)
-    site.exporter.shutdown()
-    site.exporter.shutdown()
-    assert site.collector.ended == 1
