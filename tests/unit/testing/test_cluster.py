@@ -11,17 +11,13 @@ from itertools import pairwise
 import pytest
 
 from kourou import Client as AsyncClient
-from kourou.broker.config import BrokerSettings
 from kourou.client.session import io_thread
-from kourou.errors import ConfigError, Unavailable
+from kourou.errors import ConfigError
 from kourou.protocol.messages.namesrv import UnregisterBroker
-from kourou.settings.sources import load_settings
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster, unique_name
-from kourou.testing.cluster_broker import SMALL, ClusterBroker, MortalBroker
 from kourou.testing.cluster_clock import ClusterClock
-from kourou.testing.cluster_thread import ClusterThread, TravelClock, run_elsewhere
-from kourou.testing.disk import MemoryDisk
+from kourou.testing.cluster_thread import ClusterThread, run_elsewhere
 
 
 def test_brokers_have_names_and_share_every_topic(kourou_cluster):
@@ -115,137 +111,16 @@ def test_it_ends_with_all_its_threads(tmp_path, settings):
     )
 
 
-# -- one broker of a cluster keeps its name, its port and its store over every end -----------------
+# -- how a broker ends ----------------------------------------------------------------------------
 
 
-NOBODY = "127.0.0.1:9"
-
-
-@pytest.fixture
-def make(tmp_path):
-    def broker(**settings) -> ClusterBroker:
-        given = {"namesrvAddr": "", **settings}
-        return ClusterBroker(
-            "broker-a", tmp_path, given, TravelClock(), MemoryDisk(), moved=lambda: None
-        )
-
-    return broker
-
-
-async def test_it_listens_at_its_former_port(make):
-    broker = make()
-    await broker.start(NOBODY)
-    port = broker.service.server.port
-    await broker.stop()
-    assert not broker.is_up
-    await broker.start(NOBODY)
-    assert broker.service.server.port == port
-    await broker.kill()
-    await broker.start(NOBODY)
-    assert broker.service.server.port == port
-    await broker.stop()
-
-
-async def test_each_start_tells_where_the_log_ended(make):
-    broker = make()
-    await broker.start(NOBODY)
-    end = broker.service.view.store_view.log_range()[1]
-    await broker.kill()
-    await broker.start(NOBODY)
-    await broker.kill()
-    assert broker.found == [0, end]
-
-
-async def test_a_start_that_fails_leaves_its_port_and_store_free(make, monkeypatch):
-    broker = make()
-    monkeypatch.setattr("kourou.testing.cluster_broker.MortalBroker.serve", refuse)
-    with pytest.raises(ConfigError, match="not today"):
-        await broker.start(NOBODY)
-    assert not broker.is_up
-    monkeypatch.undo()
-    await broker.start(NOBODY)
-    await broker.stop()
-
-
-async def refuse(_self) -> None:
-    raise ConfigError("not today")
-
-
-async def test_its_failure_is_raised_at_the_next_use(make):
-    broker = make(flushDiskType="SYNC_FLUSH")
-    await broker.start(NOBODY)
-    broker._failed(OSError("the disk is gone"))
-    broker._failed(OSError("what follows is not told"))
-    await broker._ended()
-    with pytest.raises(Unavailable, match="the disk is gone"):
-        assert broker.service
-    await broker.start(NOBODY)
-    assert broker.failure is None
-    await broker.stop()
-
-
-# -- broker ends -----------------------------------------------------------------------------------
-
-
-class Home:
-    """Where a broker is born again and again."""
-
-    def __init__(self, folder) -> None:
-        self.disk = MemoryDisk()
-        self.disk.have(folder)
-        (folder / "kourou").mkdir()
-        self.moves = 0
-        given = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(folder)}
-        self.settings = load_settings(
-            BrokerSettings, arguments={**SMALL, **given}, environment={}
-        ).settings
-        self.abort = folder / "abort"
-
-    def _moved(self) -> None:
-        self.moves += 1
-
-    async def born(self) -> MortalBroker:
-        broker = MortalBroker(self.settings, TravelClock(), self.disk, [], self._moved)
-        await broker.recover(no_failure)
-        await broker.serve()
-        return broker
-
-
-def no_failure(error: BaseException) -> None:
-    raise error
-
-
-@pytest.fixture
-def home(tmp_path) -> Home:
-    return Home(tmp_path)
-
-
-async def test_a_stopped_broker_closes_its_store_and_a_dead_one_does_not(home):
-    await (await home.born()).stop()
-    assert not home.disk.exists(home.abort)
-    broker = await home.born()
-    end = broker.view.store_view.log_range()[1]
-    await broker.die()
-    home.disk.kill()
-    assert home.disk.exists(home.abort), "the next one knows that it was not closed"
-    again = await home.born()
-    assert again.view.store_view.log_range()[1] >= end
-    await again.stop()
-
-
-async def test_it_dies_in_the_middle_of_a_start(home):
-    broker = MortalBroker(home.settings, TravelClock(), home.disk, [], lambda: None)
-    await broker.recover(no_failure)
-    await broker.die()
-    home.disk.kill()
-    await (await home.born()).stop()
-
-
-@pytest.mark.parametrize(("end", "farewells"), [("stop", 1), ("kill", 0)])
-def test_a_stopped_broker_says_farewell_and_a_dead_one_does_not(
-    kourou_cluster, monkeypatch, end, farewells
+@pytest.mark.parametrize(("end", "dies"), [("stop", False), ("kill", True)])
+def test_a_stopped_broker_says_farewell_and_closes_its_store_and_a_dead_one_does_not(
+    kourou_cluster, monkeypatch, end, dies
 ):
     cluster = kourou_cluster(1)
+    (broker,) = cluster.members
+    port, abort = broker.service.server.port, broker.service.store.paths.abort
     loop, heard = cluster._namesrv._loop, []
     offer_all = loop.offer_all
 
@@ -254,8 +129,27 @@ def test_a_stopped_broker_says_farewell_and_a_dead_one_does_not(
         offer_all(received)
 
     monkeypatch.setattr(loop, "offer_all", hear)
-    cluster._thread.run(getattr(cluster.members[0], end)())
-    assert heard.count(UnregisterBroker) == farewells
+    cluster._thread.run(getattr(broker, end)())
+    assert not broker.is_up
+    assert (UnregisterBroker in heard) is not dies
+    assert broker.disk.exists(abort) is dies, "the next one knows whether it was closed"
+    cluster.chaos.restart()
+    assert broker.service.server.port == port
+
+
+def test_a_start_that_fails_leaves_its_port_and_store_free(kourou_cluster, monkeypatch):
+    cluster = kourou_cluster(1)
+    cluster.chaos.kill()
+    monkeypatch.setattr("kourou.testing.cluster_broker.MortalBroker.serve", refuse)
+    with pytest.raises(ConfigError, match="not today"):
+        cluster.chaos.restart()
+    assert not cluster.is_up("broker-a")
+    monkeypatch.undo()
+    cluster.chaos.restart()
+
+
+async def refuse(_self) -> None:
+    raise ConfigError("not today")
 
 
 # -- time that is advanced carries everything with it; time that leaps leaves it behind ------------
@@ -361,29 +255,11 @@ async def fails() -> None:
     raise TimeoutError("its own")
 
 
-def test_work_runs_there_and_its_result_comes_here(thread):
-    assert thread.run(who()) == "kourou-io-cluster"
-    assert threading.current_thread().name != "kourou-io-cluster"
-
-
 def test_what_takes_too_long_is_ended_and_said(thread):
     with pytest.raises(TimeoutError, match="not done within"):
         thread.run(for_ever(), within_s=0)
     with pytest.raises(TimeoutError, match="its own"):
         thread.run(fails())
-
-
-def test_clients_of_the_address_run_on_it_and_live_by_its_clock(thread):
-    thread.register_thread(ADDRESS)
-    assert io_thread.clock_at(ADDRESS) is thread.clock
-    shared = io_thread.acquire(ADDRESS)
-    assert shared.loop is thread.run(running_loop())
-    io_thread.release(shared)
-    assert thread.run(who()), "a client that leaves does not end it"
-
-
-async def running_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
 
 
 def test_a_client_that_was_left_open_is_reported():

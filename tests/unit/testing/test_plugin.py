@@ -16,6 +16,8 @@ from kourou_filter_server.zygote_link import missing
 pytest_plugins = ("pytester",)
 
 HEAVY = ("zmq", "numpy", "sqlalchemy", "msgspec")
+ARGUMENTS = ("-p", "no:cacheprovider", "-p", "no:asyncio")
+"""The plugin is there by its entry point; pytest-asyncio is not needed."""
 
 
 @pytest.fixture
@@ -25,14 +27,9 @@ def run(pytester, kourou_broker):
     What such a session imports is forgotten with it; a broker of this one has imported it all.
     """
 
-    def inner(text: str, *arguments: str, conftest: str = ""):
+    def inner(text: str):
         pytester.makepyfile(text)
-        if conftest:
-            pytester.makeconftest(conftest)
-        # The plugin is there by its entry point; pytest-asyncio is not needed.
-        return pytester.runpytest_inprocess(
-            "-p", "no:cacheprovider", "-p", "no:asyncio", *arguments
-        )
+        return pytester.runpytest_inprocess(*ARGUMENTS)
 
     return inner
 
@@ -51,7 +48,7 @@ def test_who_uses_no_fixture_of_it_imports_nothing_for_it(tmp_path):
         "        json.dump(sorted(sys.modules), file)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", *ARGUMENTS],
         cwd=tmp_path,
         env={"PATH": ""},
         capture_output=True,
@@ -65,26 +62,17 @@ def test_who_uses_no_fixture_of_it_imports_nothing_for_it(tmp_path):
     assert not set(HEAVY) & set(there)
 
 
-def test_one_broker_serves_the_session_and_settings_are_overridden_in_conftest(run):
+def test_one_broker_serves_the_session(run):
     done = run(
         """
         seen = []
 
-        def test_one(kourou_broker, kourou_client):
+        def test_one(kourou_broker):
             seen.append(kourou_broker)
-            found = kourou_client.admin.brokers.config("broker-a")
-            assert found["autoCreateTopicEnable"] == "false"
 
         def test_two(kourou_broker):
             assert seen == [kourou_broker]
-        """,
-        conftest="""
-        import pytest
-
-        @pytest.fixture(scope="session")
-        def kourou_settings():
-            return {"autoCreateTopicEnable": False}
-        """,
+        """
     )
     done.assert_outcomes(passed=2)
 
@@ -184,8 +172,7 @@ def test_every_example_runs_as_it_stands(page, pytester, kourou_broker):
         pytester.makepyfile(**{f"test_{number}": block})
         wanted += block.count("def test_")
     assert wanted > 10
-    arguments = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
-    pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=wanted)
+    pytester.runpytest_inprocess(*ARGUMENTS, "-W", "error").assert_outcomes(passed=wanted)
 
 
 def test_the_settings_of_its_conftest_are_a_brokers(page, pytester, kourou_broker):
@@ -198,8 +185,7 @@ def test_the_settings_of_its_conftest_are_a_brokers(page, pytester, kourou_broke
             assert (found["autoCreateTopicEnable"], found["maxMessageSize"]) == ("false", "65536")
         """
     )
-    arguments = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
-    pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(*ARGUMENTS, "-W", "error").assert_outcomes(passed=1)
 
 
 def test_the_example_with_a_filter_runs_as_it_stands(page, pytester, kourou_broker):
@@ -208,8 +194,7 @@ def test_the_example_with_a_filter_runs_as_it_stands(page, pytester, kourou_brok
         pytest.skip("needs a kernel layer: " + ", ".join(layer.name for layer in lacking))
     (block,) = re.findall(r"```python\n((?:(?!```).)*filter_servers.*?)```", page, re.DOTALL)
     pytester.makepyfile(block)
-    arguments = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error")
-    pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=2)
+    pytester.runpytest_inprocess(*ARGUMENTS, "-W", "error").assert_outcomes(passed=2)
 
 
 def test_it_names_every_fixture_and_every_method(page):

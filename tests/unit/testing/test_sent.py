@@ -77,6 +77,19 @@ def test_what_earlier_tests_sent_is_not_looked_at(kourou_broker, kourou_topic, s
     assert later.one(kourou_topic).body == b"2"
 
 
+def test_what_earlier_tests_sent_is_not_new_after_a_restart_either(kourou_cluster):
+    cluster = kourou_cluster(1)
+    topic = cluster.create_topic()
+    with cluster.client() as client:
+        client.send(topic, b"earlier")
+        sent = cluster.sent()
+        cluster.chaos.kill()
+        cluster.chaos.restart()
+        sent.none(topic)
+        client.send(topic, b"new")
+        assert sent.one(topic).body == b"new"
+
+
 def test_what_came_after_a_power_loss_is_new_however_short_the_log_is_then(kourou_cluster):
     seldom = {"flushCommitLogTimed": True, "flushIntervalCommitLog": 10_000}
     cluster = kourou_cluster(1, settings=seldom)
