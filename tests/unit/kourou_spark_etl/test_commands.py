@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -90,6 +92,19 @@ class Pages(BaseHTTPRequestHandler):
         """Not to the terminal."""
 
 
+@contextmanager
+def served(server: HTTPServer) -> Iterator[int]:
+    """Its port, while it serves."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_status_of_a_service(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,24 +116,18 @@ def test_status_of_a_service(
     letters.failed("no such topic", 0)
     figures = QueryCounters([lake, letters])
     figures.batch(BatchProgress("lake", "id", 7, 1_234, 0, 5))
-    with HTTPServer(("127.0.0.1", 0), Pages) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            status = ["status", "--admin", f"http://127.0.0.1:{server.server_port}"]
-            monkeypatch.setattr(Pages, "told", {"queries": figures.statistics()})
-            assert run(status) == 0
-            first, second = capsys.readouterr().out.splitlines()
-            assert run([*status, "--json"]) == 0
-            assert json.loads(capsys.readouterr().out) == Pages.told
-            monkeypatch.setattr(Pages, "told", {"brokers": 1})
-            with pytest.raises(Unavailable, match="another service, not a Spark service"):
-                run(status)
-            with pytest.raises(ConfigError, match="are for https:// pages"):
-                run([*status, "--ca", "ca.pem"])
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(HTTPServer(("127.0.0.1", 0), Pages)) as port:
+        status = ["status", "--admin", f"http://127.0.0.1:{port}"]
+        monkeypatch.setattr(Pages, "told", {"queries": figures.statistics()})
+        assert run(status) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        assert run([*status, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == Pages.told
+        monkeypatch.setattr(Pages, "told", {"brokers": 1})
+        with pytest.raises(Unavailable, match="another service, not a Spark service"):
+            run(status)
+        with pytest.raises(ConfigError, match="are for https:// pages"):
+            run([*status, "--ca", "ca.pem"])
     assert " ".join(first.split()) == "lake lake running batch 7 rows 1,234 failures 0"
     assert " ".join(second.split()[2:]) == "failed batch - rows 0 failures 1 no such topic"
 
@@ -128,21 +137,16 @@ def test_status_over_tls(
 ) -> None:
     authority, other = (Authority(tmp_path / name, name) for name in ("own", "other"))
     monkeypatch.setattr(Pages, "told", {"queries": []})
-    with HTTPServer(("127.0.0.1", 0), Pages) as server:
-        files = TlsFiles(*authority.pair("etl"))
-        context = ServerTls(files, enforcing=True).context
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            status = ["status", "--json", "--admin", f"https://127.0.0.1:{server.server_port}"]
-            assert run([*status, "--ca", str(authority.path)]) == 0
-            assert json.loads(capsys.readouterr().out) == Pages.told
-            with pytest.raises(Unavailable, match="certificate verify failed"):
-                run([*status, "--ca", str(other.path)])
-        finally:
-            server.shutdown()
-            thread.join()
+    server = HTTPServer(("127.0.0.1", 0), Pages)
+    files = TlsFiles(*authority.pair("etl"))
+    context = ServerTls(files, enforcing=True).context
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with served(server) as port:
+        status = ["status", "--json", "--admin", f"https://127.0.0.1:{port}"]
+        assert run([*status, "--ca", str(authority.path)]) == 0
+        assert json.loads(capsys.readouterr().out) == Pages.told
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            run([*status, "--ca", str(other.path)])
 
 
 def test_stop_ends_the_services_that_run(

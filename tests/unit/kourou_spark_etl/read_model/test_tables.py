@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,24 +76,6 @@ def test_tables_of_a_newer_program_are_refused(model: ReadModel, url: str) -> No
         ConfigError, match=r"the read model .* was written by a newer version of Kourou"
     ):
         ReadModel.open(url)
-
-
-def test_many_may_open_at_once(tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "read-model.db")
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            ReadModel.open(url).close()
-        except BaseException as error:  # noqa: BLE001 - to be seen by the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
 
 
 def test_a_database_that_is_none_is_called_by_its_name(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,19 +11,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, MapType, StringType, StructType
 
-from kourou.client.producer.drafts import DraftDestination
 from kourou.client.session.connections import Connections
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
 from kourou.model.message import PullStatus
-from kourou.protocol.messages.sends import DecideBatch, PrepareBatch, ResolveBatch
+from kourou.protocol.messages.sends import DecideBatch, PrepareBatch, ResolveBatch, SendRecords
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl.data_source import batch_writer, stream_writer
-from kourou_spark_etl.sink import writers
-from kourou_spark_etl.sink.draft_columns import Drafts
-from kourou_spark_etl.sink.messages import DraftTarget
-from kourou_spark_etl.sink.options import write_options
-from kourou_spark_etl.sink.writers import Sender, TaskDone, _commit, _commits, write_partition
+from kourou_spark_etl.sink import draft_columns, writers
+from kourou_spark_etl.sink.options import WriteOptions, write_options
+from kourou_spark_etl.sink.writers import TaskDone, _commit, _commits, write_partition
 from kourou_spark_etl.source.network import OpenClient
 
 MakeCluster = Callable[..., Cluster]
@@ -57,20 +53,19 @@ def table(**columns: Iterable[Any]) -> list[pa.RecordBatch]:
     return [pa.record_batch({name: list(values) for name, values in columns.items()})]
 
 
+def told(cluster: Cluster, **options: str) -> WriteOptions:
+    return write_options({"nameServer": cluster.address, "topic": TOPIC, **options}, {})
+
+
 def written(
     cluster: Cluster, rows: list[bytes], batch: int = 0, partition: int = 0, **options: str
 ) -> TaskDone:
-    told = write_options({"nameServer": cluster.address, "topic": TOPIC, **options}, {})
-    return write_partition(
-        told, ("value",), iter(table(value=rows) if rows else []), ("q", batch), partition
-    )
+    batches = iter(table(value=rows) if rows else [])
+    return write_partition(told(cluster, **options), ("value",), batches, ("q", batch), partition)
 
 
 def commit(cluster: Cluster, *done: TaskDone) -> None:
-    told = write_options(
-        {"nameServer": cluster.address, "topic": TOPIC, "commitTimeoutMs": "20000"}, {}
-    )
-    _commit(told, list(done), last=False)
+    _commit(told(cluster, commitTimeoutMs="20000"), list(done), last=False)
 
 
 def test_nothing_is_seen_before_the_commit_and_losers_never(cluster: Cluster) -> None:
@@ -183,9 +178,8 @@ def test_brokers_die_between_the_steps(kourou_cluster: MakeCluster, power: bool)
 
 def test_a_coordinator_that_is_away_is_not_replaced(cluster: Cluster) -> None:
     commit(cluster, written(cluster, [b"%d" % number for number in range(4)]))
-    told = write_options({"nameServer": cluster.address, "topic": TOPIC}, {})
     with OpenClient(cluster.address) as client:
-        known = client.run(_commits(client, told, "q").look())
+        known = client.run(_commits(client, told(cluster), "q").look())
     assert (known.decided, known.resolved, dict(known.winners)) == (0, 0, {})
     cluster.chaos.kill(known.coordinator)
     with pytest.raises(Unavailable, match=known.coordinator):
@@ -281,9 +275,8 @@ def test_columns_become_what_a_producer_says(cluster: Cluster) -> None:
 def test_a_row_that_cannot_be_a_message_is_named(
     cluster: Cluster, rows: dict[str, list[Any]], kind: type[KourouError], words: str
 ) -> None:
-    told = write_options({"nameServer": cluster.address, "topic": TOPIC}, {})
     with pytest.raises(kind, match=words):
-        write_partition(told, tuple(rows), iter(table(**rows)), ("q", 0), 0)
+        write_partition(told(cluster), tuple(rows), iter(table(**rows)), ("q", 0), 0)
 
 
 @pytest.mark.parametrize(
@@ -317,21 +310,18 @@ def test_a_name_server_is_needed() -> None:
             {},
             "'value' has type int, not BINARY or STRING",
         ),
-        (SCHEMA.jsonValue(), {"topic": None}, "no topic is given"),
+        (SCHEMA, {"topic": None}, "no topic is given"),
         (StructType().add("key", StringType()), {}, "'value' is missing"),
-        (SCHEMA.jsonValue(), {"queueBy": "key"}, "no column 'key'"),
+        (SCHEMA, {"queueBy": "key"}, "no column 'key'"),
     ],
 )
-def test_columns_that_are_wrong_are_named(schema: Any, more: dict[str, Any], words: str) -> None:
-    kind = (
-        schema
-        if isinstance(schema, StructType)
-        else StructType.fromJson(json.loads(json.dumps(schema)))
-    )
+def test_columns_that_are_wrong_are_named(
+    schema: StructType, more: dict[str, str | None], words: str
+) -> None:
     options = {"nameServer": "h:1", "topic": "x", **more}
     given = {name: text for name, text in options.items() if text is not None}
     with pytest.raises(BadRequest, match=words):
-        stream_writer(given, kind, False)
+        stream_writer(given, schema, False)
 
 
 @pytest.mark.parametrize("semantics", ["exactly-once", "at-least-once"])
@@ -359,74 +349,56 @@ def test_a_topic_is_not_overwritten() -> None:
 # -- frames are filled to their limits, in the order of the rows, and no further -------------------
 
 
-TARGETS = [("orders", 0), ("orders", 1), ("bills", 0)]
-Frames = list[tuple[str, list[tuple[tuple[str, int], bytes]]]]
+RECORDS_MAX, BYTES_MAX = 5, 2_000
 
 
 @pytest.fixture
-def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
-    """What was sent: the address, and each draft with its target."""
-    sent: Frames = []
+def frames(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The sizes of the records of each frame that is sent."""
+    sent: list[list[int]] = []
+    real = Connections.ask
 
-    def send(_: object, frame: Any, __: int) -> None:
-        queue_targets = list(frame.queue_targets)
-        assert frame.size_bytes == sum(map(len, frame.drafts))
-        named = [queue_targets[number] for number in frame.queue_target_of]
-        sent.append((frame.address, list(zip(named, frame.drafts, strict=True))))
+    async def ask(self: Connections, address: str, request: Any, **more: Any) -> Any:
+        if isinstance(request, SendRecords):
+            sent.append(np.frombuffer(request.sizes, "<u4").tolist())
+        return await real(self, address, request, **more)
 
-    monkeypatch.setattr(writers, "_sent", send)
-    monkeypatch.setattr(writers, "FRAME_RECORDS_MAX", 5)
-    monkeypatch.setattr(writers, "FRAME_RECORD_BYTES_MAX", 100)
+    monkeypatch.setattr(Connections, "ask", ask)
+    monkeypatch.setattr(writers, "FRAME_RECORDS_MAX", RECORDS_MAX)
+    monkeypatch.setattr(writers, "FRAME_RECORD_BYTES_MAX", BYTES_MAX)
     return sent
-
-
-class Client:
-    """Work is done when it is begun."""
-
-    session = None
-
-    def submit(self, work: None) -> Callable[[], None]:
-        return lambda: work
-
-
-def drafts(sizes: list[int], name: str = "a") -> Drafts:
-    queue_target_of = np.arange(len(sizes)) % 2 * 2
-    made = [bytes([number]) * size for number, size in enumerate(sizes)]
-    return Drafts(name, f"{name}:1", TARGETS, queue_target_of, made)
-
-
-def by_rows(one: Drafts, out: Sender) -> None:
-    for number, draft in zip(one.queue_target_of.tolist(), one.drafts, strict=True):
-        topic, queue_id = one.queue_targets[number]
-        place = DraftDestination(topic.encode(), queue_id, "")
-        out.put(DraftTarget(one.broker_name, one.address, topic, queue_id, place), draft)
 
 
 @pytest.mark.parametrize(
     "sizes",
-    [[10], [10] * 5, [10] * 6, [30] * 7, [100, 1, 100], [150, 10, 10], [10, 150, 10], [1] * 23],
+    [[10], [10] * 5, [10] * 6, [600] * 7, [1_500, 1, 1_500], [3_000, 10, 10], [10, 3_000, 10]],
 )
 @pytest.mark.parametrize("times", [1, 3])
-def test_many_fill_frames_as_rows_do(frames: Frames, sizes: list[int], times: int) -> None:
-    out = Sender(Client(), 1_000)  # type: ignore[arg-type]  # no more of it is used
-    for _ in range(times):
-        out.put_many(drafts(sizes))
-    out.finish()
-    together = list(frames)
-    frames.clear()
-    alone = Sender(Client(), 1_000)  # type: ignore[arg-type]  # as above
-    for _ in range(times):
-        by_rows(drafts(sizes), alone)
-    alone.finish()
-    assert together == frames
-    assert out.counts == alone.counts == {"a": times * len(sizes)}
-
-
-def test_each_broker_has_its_own_frames(frames: Frames) -> None:
-    out = Sender(Client(), 1_000)  # type: ignore[arg-type]  # as above
-    for name in ("a", "b", "a"):
-        out.put_many(drafts([10, 10], name))
-    assert frames == []
-    out.finish()
-    assert [(address, len(rows)) for address, rows in frames] == [("a:1", 4), ("b:1", 2)]
-    assert [queue_target for queue_target, _ in frames[0][1]] == [("orders", 0), ("bills", 0)] * 2
+def test_columns_and_rows_fill_the_same_frames(
+    kourou_cluster: MakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    frames: list[list[int]],
+    sizes: list[int],
+    times: int,
+) -> None:
+    """Batches of many rows go to frames as columns, small ones row by row."""
+    cluster = kourou_cluster(1)
+    cluster.create_topic(TOPIC, queues=2)
+    options = told(cluster, semantics="at-least-once")
+    rows = [b"%d" % number * size for number, size in enumerate(sizes)]
+    batches = table(value=rows, queue=[number % 2 for number in range(len(rows))]) * times
+    found = []
+    for rows_min in (1, len(rows) + 1):
+        monkeypatch.setattr(draft_columns, "ROWS_MIN", rows_min)
+        done = write_partition(options, ("value", "queue"), iter(batches), ("q", 0), 0)
+        assert done.counts == {"broker-a": times * len(rows)}
+        found.append(list(frames))
+        frames.clear()
+    by_columns, by_rows = found
+    assert by_columns == by_rows
+    assert all(len(one) <= RECORDS_MAX for one in by_rows)
+    assert all(sum(one) <= BYTES_MAX or len(one) == 1 for one in by_rows)
+    for one, after in itertools.pairwise(by_rows):
+        assert len(one) == RECORDS_MAX or sum(one) + after[0] > BYTES_MAX
+    stored = [(message.queue_id, message.body) for message in messages(cluster)]
+    assert stored == [(queue, row) for queue in (0, 1) for row in rows[queue::2] * 2 * times]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -36,7 +34,6 @@ from kourou_spark_etl.source.arrow_rows import (
     ArrowRows,
     PropertyTexts,
     arrow_schema,
-    gathered,
     wanted_columns,
 )
 
@@ -150,6 +147,7 @@ def test_the_schema_is_what_spark_makes_of_it() -> None:
     schema = schema_of(SCHEMA_DDL)
     assert wanted_columns(schema) == COLUMNS
     assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema())
+    assert wanted_columns(schema_of("offset BIGINT, key STRING")) == ("offset", "key")
 
 
 @pytest.mark.parametrize(
@@ -162,12 +160,6 @@ def test_the_schema_is_what_spark_makes_of_it() -> None:
 def test_schemas_that_messages_do_not_have(ddl: str, text: str) -> None:
     with pytest.raises(BadRequest, match=text):
         wanted_columns(schema_of(ddl))
-
-
-def test_a_schema_of_some_columns() -> None:
-    names = wanted_columns(schema_of("offset BIGINT, key STRING"))
-    assert names == ("offset", "key")
-    assert arrow_schema(names) == pa.schema([("offset", pa.int64()), ("key", pa.string())])
 
 
 # -- properties of many messages at once say what each says alone ----------------------------------
@@ -219,21 +211,6 @@ def test_values_are_those_of_each_message(properties: list[bytes], with_crc: boo
         found[name].validate(full=True)
 
 
-def test_many_shapes_at_once() -> None:
-    properties = [
-        b"\x02".join(
-            [b"UNIQ_KEY\x01%032d" % number]
-            + [b"TAGS\x01t%d" % number] * (number % 3 == 0)
-            + [b"p%d\x01x" % one for one in range(number % 23)]
-            + [b"KEYS\x01k%d" % number] * (number % 2)
-        )
-        for number in range(2_000)
-    ]
-    found = PropertyTexts(records_of(properties)).values(NAMES)
-    for name in NAMES:
-        assert found[name].to_pylist() == [alone(one, name) for one in properties]
-
-
 def test_the_text_is_without_the_checksum_and_a_last_separator() -> None:
     properties = [b"a\x01b\x02", b"a\x01b", b"", b"a\x01\xff\x02b\x01c", b"a\x01b\x02\x02"]
     for with_crc in (True, False):
@@ -258,12 +235,3 @@ def test_what_looks_like_a_checksum_in_a_body_is_none() -> None:
         with_crc=False,
     )
     assert PropertyTexts(scan(draft)).text.to_pylist() == [""]
-
-
-@pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
-def test_gathered_takes_pieces_of_one_buffer(kind: pa.DataType) -> None:
-    blob = np.frombuffer(b"..abc...de..", np.uint8)
-    at, length = np.array([2, 5, 8]), np.array([3, 0, 2])
-    taken = gathered(blob, at, length, kind)
-    assert [one.as_buffer().to_pybytes() for one in taken] == [b"abc", b"", b"de"]
-    assert len(gathered(blob, at[:0], length[:0], kind)) == 0

@@ -86,11 +86,6 @@ def test_a_new_queue_begins_at_its_first_message() -> None:
     assert after == {A[0]: 5, A[1]: 80}
 
 
-def test_a_queue_that_is_away_stays_where_it_is() -> None:
-    start = QueueOffsets({A[0]: 5, A[1]: 7})
-    assert next_end(start, {A[0]: OffsetSpan(0, 9)}, None, nothing_lost) == {A[0]: 9, A[1]: 7}
-
-
 def test_what_does_not_exist_any_more_is_reported_and_then_skipped() -> None:
     told: list[tuple[MessageQueue, int]] = []
     start = QueueOffsets({A[0]: 5, A[1]: 70})

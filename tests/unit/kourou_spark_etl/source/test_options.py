@@ -12,7 +12,6 @@ from kourou.errors import BadRequest
 from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import QueueOffsets
 from kourou_spark_etl.source.options import (
-    NAMES,
     AtTime,
     AtTimes,
     Edge,
@@ -27,11 +26,6 @@ NEAR = {"nameserver": "127.0.0.1:9876", "subscribe": "orders"}
 
 def told(**options: str) -> ReadOptions:
     return read_options({**NEAR, **options}, {})
-
-
-def test_what_is_usual() -> None:
-    assert told() == ReadOptions(name_servers="127.0.0.1:9876", topics=("orders",))
-    assert told().fail_on_data_loss
 
 
 def test_all_options() -> None:
@@ -168,7 +162,3 @@ def test_batches_and_streams_refuse_what_is_the_other_s() -> None:
     with pytest.raises(BadRequest, match="'endingOffsets'"):
         for_stream(told(endingtimestamp="5"))
     assert for_stream(told(startingoffsets="latest"))
-
-
-def test_every_option_is_reported_in_its_own_spelling() -> None:
-    assert len({name.lower() for name in NAMES}) == len(NAMES)

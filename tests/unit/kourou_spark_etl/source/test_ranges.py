@@ -13,7 +13,7 @@ from kourou.errors import BadRequest, TopicNotFound
 from kourou.model.topic import MessageQueue
 from kourou_spark_etl.source.offsets import OffsetSpan, QueueOffsets
 from kourou_spark_etl.source.options import AtTime, AtTimes, Edge, ReadOptions
-from kourou_spark_etl.source.ranges import QueueRange, offsets_at, planned, subscribed
+from kourou_spark_etl.source.ranges import offsets_at, planned, subscribed
 
 SPANS = {
     MessageQueue(topic, "broker-a", number): OffsetSpan(10, 50)
@@ -98,32 +98,6 @@ def test_places() -> None:
 
 
 A = [MessageQueue("orders", "broker-a", number) for number in range(4)]
-
-
-def test_a_partition_for_each_queue_with_messages() -> None:
-    ranges = planned({A[0]: 5, A[1]: 7, A[2]: 9}, {A[2]: 10, A[1]: 7, A[0]: 9})
-    assert ranges == [
-        QueueRange("orders", "broker-a", 0, 5, 9),
-        QueueRange("orders", "broker-a", 2, 9, 10),
-    ]
-    assert ranges[0].queue == A[0]
-    assert str(ranges[0]) == "orders/broker-a/0@5 to 9"
-
-
-def test_a_queue_that_was_not_known_is_read_from_its_beginning() -> None:
-    assert planned({}, {A[0]: 2}) == [QueueRange("orders", "broker-a", 0, 0, 2, fresh=True)]
-
-
-def test_a_queue_that_went_back_has_nothing_to_read() -> None:
-    assert planned({A[0]: 70}, {A[0]: 60}) == []
-
-
-def test_long_ranges_are_cut() -> None:
-    ranges = planned({A[0]: 0, A[1]: 0}, {A[0]: 900, A[1]: 100}, 10)
-    assert [(one.queue_id, one.begin, one.end) for one in ranges] == [
-        *((0, part * 100, part * 100 + 100) for part in range(9)),
-        (1, 0, 100),
-    ]
 
 
 @given(st.lists(st.integers(0, 200), max_size=4), st.integers(1, 50))

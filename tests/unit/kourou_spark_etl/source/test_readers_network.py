@@ -11,10 +11,9 @@ import pytest
 
 from kourou.client.consumer.puller import Pulled, Puller
 from kourou.client.filters.python_filter import Filter
-from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import Code, Corrupt, FilterFailed, Rejected, TimedOut, Unavailable
 from kourou.model.limits import BODY_SIZE_BYTES_MAX
-from kourou.model.message import Compression, PullStatus
+from kourou.model.message import PullStatus
 from kourou.model.names import is_system_topic
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
@@ -85,19 +84,6 @@ def test_batches_keys_tags_properties(kourou_broker: Cluster, kourou_client: Cli
     rows = compared(kourou_broker, topic)
     assert len(rows) == 504
     assert {row["key"] for row in rows} == {None, "A-1 ключ"}
-
-
-@pytest.mark.parametrize("kind", [Compression.ZLIB, Compression.LZ4, Compression.ZSTD])
-def test_compressed_bodies(kourou_broker: Cluster, kind: Compression) -> None:
-    topic = kourou_broker.create_topic(f"packed-{kind.name}", queues=1)
-    settings = ProducerSettings(
-        producer_group="packer", compress_over_bytes=100, compression=CompressionKind[kind.name]
-    )
-    with kourou_broker.client(producer=settings) as client:
-        for number in range(20):
-            client.send(topic, b"long " * (100 if number % 3 else 2))
-    rows = compared(kourou_broker, topic)
-    assert sorted({len(row["value"]) for row in rows}) == [10, 500]
 
 
 def test_bodies_of_four_megabytes(kourou_broker: Cluster, kourou_client: Client) -> None:
