@@ -37,6 +37,21 @@ class Source:
         return ".".join(names)
 
 
+def targets(node: ast.AST) -> Iterator[str]:
+    """What an import names, if the node is one; `from package import module` names both."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a file names in any import."""
+    for node in ast.walk(tree):
+        yield from targets(node)
+
+
 def _python_files(*tops: str) -> Iterator[Source]:
     for top in tops:
         for path in sorted((ROOT / top).rglob("*.py")):

@@ -36,13 +36,13 @@ def test_every_cell_of_another_product_has_a_source(table: list[list[str]]) -> N
     assert bad == []
 
 
-def test_every_cell_of_kourou_names_tests_that_exist(root: Path, table: list[list[str]]) -> None:
+def test_every_cell_of_kourou_names_tests(table: list[list[str]]) -> None:
+    """That links lead to something is in test_links.py."""
     for row in table[2:]:
         links = LINK.findall(row[1])
         assert links, row[0]
         for link in links:
             assert re.fullmatch(r"\.\./tests/[\w/]+\.py", link), f"{row[0]}: {link} is no test"
-            assert (root / "docs" / link).resolve().is_file(), f"{row[0]}: {link}"
 
 
 def test_the_looks_see_what_they_look_for() -> None:

@@ -123,16 +123,10 @@ def imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 def third_party(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Imported top-level names that are neither ours nor the standard library's."""
-    for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module]
-        for name in names:
-            top = name.partition(".")[0]
-            if top not in sys.stdlib_module_names and not top.startswith("kourou"):
-                yield top, node.lineno
+    for name, line in imported(tree):
+        top = name.partition(".")[0]
+        if top and top not in sys.stdlib_module_names and not top.startswith("kourou"):
+            yield top, line
 
 
 def at_home(package: str, module: str) -> bool:

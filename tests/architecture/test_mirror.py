@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.architecture.conftest import imported
 
 UNIT = "tests/unit"
 
@@ -82,16 +82,6 @@ def test_every_unit_test_has_its_module(tests: list[Any], production: list[Any])
 
 def is_module(source: Any) -> bool:
     return not source.path.endswith(("__init__.py", "__main__.py"))
-
-
-def imported(tree: ast.Module) -> Iterator[str]:
-    """Modules that are imported, `from package import module` included."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def test_of(module: str) -> str:

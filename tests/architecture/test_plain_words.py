@@ -19,7 +19,6 @@ from tests.architecture.conftest import Source
 from typer.main import get_command
 
 from kourou.cli.commands import app
-from kourou.client.explain.causes import MEANINGS
 from kourou_console.http.openapi import described
 from kourou_console.operations import OPERATIONS
 
@@ -91,12 +90,6 @@ def api(node: Any, name: str = "openapi") -> Iterator[tuple[str, str]]:
             yield from api(inner, f"{name}[{number}]")
 
 
-def reasons() -> Iterator[tuple[str, str]]:
-    """Title and advice of every answer of `kourou admin why`."""
-    for code, meaning in MEANINGS.items():
-        yield code.value, f"{meaning.title}. {meaning.advice}"
-
-
 def sentences(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and text of each string that is not a docstring; … stands for a value."""
     left_out: set[int] = set()
@@ -111,7 +104,7 @@ def sentences(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value if isinstance(node.value, str) else ""
 
 
-@pytest.mark.parametrize("texts", ["help", "labels", "alarms", "panels", "api", "why"])
+@pytest.mark.parametrize("texts", ["help", "labels", "alarms", "panels", "api"])
 def test_users_read_no_private_words(root: Path, texts: str) -> None:
     found = {
         "help": lambda: helps(get_command(app), "kourou"),
@@ -119,7 +112,6 @@ def test_users_read_no_private_words(root: Path, texts: str) -> None:
         "alarms": lambda: annotations(root),
         "panels": lambda: panels(root),
         "api": lambda: api(described(OPERATIONS)),
-        "why": reasons,
     }[texts]
     seen = list(found())
     private = [f"{name}: {text}" for name, text in seen if PRIVATE.search(text)]

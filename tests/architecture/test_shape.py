@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.architecture.conftest import Source
+from tests.architecture.conftest import Source, imported, targets
 
 LINES_MIN = 150
 """A module with a single importer is justified by this many lines of one subject."""
@@ -140,7 +140,7 @@ def single_importers(sources: list[Source]) -> set[str]:
     modules = {one.module for one in sources}
     users: dict[str, set[str]] = defaultdict(set)
     for one in sources:
-        for target in named(one.tree):
+        for target in imported(one.tree):
             if target in modules and target != one.module:
                 users[target].add(one.module)
     return {
@@ -148,12 +148,6 @@ def single_importers(sources: list[Source]) -> set[str]:
         for one in sources
         if is_inner(one) and len(users[one.module]) == 1 and one.text.count("\n") < LINES_MIN
     }
-
-
-def named(tree: ast.Module) -> Iterator[str]:
-    """The modules that a file names in any import; `from package import module` included."""
-    for node in ast.walk(tree):
-        yield from _targets(node)
 
 
 def circles_among(sources: list[Source], kinds: set[str]) -> set[str]:
@@ -183,16 +177,8 @@ def imports(node: ast.AST, kind: str = "load") -> Iterator[tuple[str, str]]:
             inside = "function"
         elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
             inside = "type"
-        yield from ((inside, target) for target in _targets(child))
+        yield from ((inside, target) for target in targets(child))
         yield from imports(child, inside)
-
-
-def _targets(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        yield node.module
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def circles_of(edges: Mapping[str, set[str]]) -> list[list[str]]:
