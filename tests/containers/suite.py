@@ -40,7 +40,7 @@ REPLICAS = ("ha-replica", "ha-replica-b")
 OURS = ("namesrv", *BROKERS, *REPLICAS, *FILTER_SERVERS, "spark-etl", "console")
 WATCHING = ("collector", "jaeger", "prometheus", "grafana")
 RAFT = ("raft-n0", "raft-n1", "raft-n2")
-CLUSTER = ("spark-master", "spark-worker", "spark-worker-2")
+SPARK_CLUSTER = ("spark-master", "spark-worker", "spark-worker-2")
 START_S = "600"
 """Java and Spark start, on a machine with much else to do."""
 

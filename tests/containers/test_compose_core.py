@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from kourou.broker.config import BrokerSettings
-from kourou.service.command_line import parse_arguments
-from kourou.settings.sources import load_settings
-from kourou_console.config import ConsoleSettings
-from kourou_namesrv.config import NamesrvSettings
+from tests.containers.compose_settings import settings_of
 
 SERVICES = ("namesrv", "broker", "console")
 SAME = (
@@ -53,21 +48,9 @@ def test_it_has_no_keys_no_secrets_and_little_memory(core: dict[str, Any]) -> No
 def test_its_settings_are_good_and_sqlite_keeps_the_history(
     core: dict[str, Any], root: Path
 ) -> None:
-    def view(name: str) -> tuple[Any, dict[str, str], Path]:
-        service = core["services"][name]
-        file = root / "deploy" / f"{name}.conf"
-        rest = service["command"][3:]
-        return parse_arguments(name, "", ["-c", str(file), *rest]), service["environment"], file
-
-    kinds = {"broker": BrokerSettings, "namesrv": NamesrvSettings, "console": ConsoleSettings}
-    for name, kind in kinds.items():
-        arguments, environment, file = view(name)
-        found = load_settings(
-            kind, arguments=arguments.settings, environment=environment, file=file
-        )
-        assert found.warnings == ()
-        if isinstance(found.settings, BrokerSettings):
-            assert found.settings.event_store_url is None
-            assert found.settings.curve_key_file is None
-        elif isinstance(found.settings, ConsoleSettings):
-            assert not found.settings.spark_etl_address
+    broker, namesrv, console = (
+        settings_of(core, root, name) for name in ("broker", "namesrv", "console")
+    )
+    assert broker.event_store_url is None
+    assert broker.curve_key_file is namesrv.curve_key_file is None
+    assert not console.spark_etl_address

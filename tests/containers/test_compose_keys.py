@@ -8,6 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.containers.suite import (
+    BROKERS,
+    FILTER_SERVERS,
+    RAFT,
+    REPLICAS,
+    SPARK_CLUSTER,
+    WATCHING,
+)
 
 from kourou.authorization.access_table import AccessAggregate, evolve
 from kourou.broker.administrators import InitialUsersFile
@@ -17,14 +25,13 @@ from kourou.service.secret_keys import SecretKeys
 from kourou.transport.curve_keys import ServerKeys, read_pair, read_public
 
 RUN = "/run/kourou"
-WATCHING = {"collector", "jaeger", "prometheus", "grafana"}
-SPARK = {"spark-etl", "spark-master", "spark-worker", "spark-worker-2"}
+SPARK = {"spark-etl", *SPARK_CLUSTER}
 """One party, whose parts have one pair."""
 
-MEMBERS = {"broker", "broker-b", "ha-replica", "ha-replica-b", "raft-n0", "raft-n1", "raft-n2"}
+MEMBERS = {*BROKERS, *REPLICAS, *RAFT}
 READERS = MEMBERS | {"namesrv"}
 """Who checks that a key is that of a member, and signatures of users."""
-FILTER_SERVERS = {"filter-server", "filter-server-2", "filter-server-b"}
+
 DIALLED = {
     "namesrv": ["namesrv:19876", "127.0.0.1:19876"],
     "broker": ["broker:20911", "broker:20912", "127.0.0.1:20911", "10.89.0.7:20911"],
@@ -58,7 +65,7 @@ def test_each_service_sees_its_own_pair_and_no_other(composed: dict[str, Any]) -
         wanted = {f"{RUN}/keys", f"{RUN}/public"}
         if name in READERS:
             wanted |= {f"{RUN}/members", f"{RUN}/access"}
-        if name in {"broker", "broker-b"}:
+        if name in BROKERS:
             wanted.add(f"{RUN}/database")
         assert set(mounts) == wanted, name
         assert all(one["read_only"] for one in mounts.values()), name

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.containers.test_compose_file import RAFT, SPARK, SPARK_CLUSTER, published, stored
+from tests.containers.compose_settings import settings_of
+from tests.containers.suite import RAFT, SPARK_CLUSTER
+from tests.containers.test_compose_file import SPARK, mounted, published, stored
 
-from kourou.service.command_line import parse_arguments
-from kourou.settings.sources import load_settings
-from kourou_spark_etl.commands import with_jobs
 from kourou_spark_etl.config import EtlSettings
 from kourou_spark_etl.job_file import load_job_file
 
@@ -19,11 +18,13 @@ def test_the_pipeline_runs_alone_unless_a_cluster_is_asked_for(
     compose, composed: dict[str, Any], root: Path
 ) -> None:
     """Spark's own cluster needs its profile; the service needs nothing but another master."""
-    plain = json.loads(compose("config", "--format", "json").stdout)["services"]
-    assert set(composed["services"]) - set(plain) == {*SPARK_CLUSTER, *RAFT}
-    alone = etl_settings(plain, root)
+    plain = json.loads(compose("config", "--format", "json").stdout)
+    assert set(composed["services"]) - set(plain["services"]) == {*SPARK_CLUSTER, *RAFT}
+    alone: EtlSettings = settings_of(plain, root, "spark-etl")
     assert alone.master == "local[2]"
     assert alone.wanted_job_file == Path("/etc/kourou/spark-etl.toml")
+    there = {one["target"] for one in plain["services"]["spark-etl"]["configs"]}
+    assert str(alone.wanted_job_file) in there
     assert load_job_file(root / "deploy" / "spark-etl.toml")
     assert alone.folder.is_relative_to("/var/lib/kourou")
     assert published(composed, "spark-etl", f":{alone.admin_port}") == str(alone.admin_port)
@@ -32,7 +33,7 @@ def test_the_pipeline_runs_alone_unless_a_cluster_is_asked_for(
     for worker in SPARK_CLUSTER[1:]:
         assert composed["services"][worker]["command"][-1] == asked
     chosen = compose("config", "--format", "json", environment={"KOUROU_SPARK_MASTER": asked})
-    assert etl_settings(json.loads(chosen.stdout)["services"], root).master == asked
+    assert settings_of(json.loads(chosen.stdout), root, "spark-etl").master == asked
 
 
 def test_all_parts_of_spark_see_one_folder_and_know_one_secret(
@@ -50,13 +51,7 @@ def test_all_parts_of_spark_see_one_folder_and_know_one_secret(
         assert ",exec," in service["tmpfs"][0]
     command = composed["services"]["keys"]["command"]
     assert command[command.index("--spark-defaults") + 1] == "/keys/workers/spark-defaults.conf"
-    users = {
-        name
-        for name, service in composed["services"].items()
-        for one in service.get("volumes") or []
-        if one["source"] == "spark-keys"
-    }
-    assert users == {*SPARK, "keys"}
+    assert set(mounted(composed, "spark-keys")) == {*SPARK, "keys"}
 
 
 def test_what_spark_may_take_is_bounded_and_its_heaps_fit(
@@ -65,7 +60,7 @@ def test_what_spark_may_take_is_bounded_and_its_heaps_fit(
     """Beside each heap there are threads, Arrow, and a Python process for every task."""
     services = composed["services"]
     taken = {name: int(services[name]["mem_limit"]) for name in SPARK}
-    settings = etl_settings(services, root)
+    settings: EtlSettings = settings_of(composed, root, "spark-etl")
     assert 2 * size(settings.driver_memory) < taken["spark-etl"]
     assert (
         1.5 * size(services["spark-master"]["environment"]["SPARK_DAEMON_MEMORY"])
@@ -87,7 +82,7 @@ def size(text: str) -> int:
 def test_settings_of_spark_s_own_reach_it(compose, root: Path) -> None:
     chosen = {"KOUROU_SPARK_OPTIONS": "spark.eventLog.enabled=true"}
     view = compose("config", "--format", "json", environment=chosen).stdout
-    settings = etl_settings(json.loads(view)["services"], root)
+    settings: EtlSettings = settings_of(json.loads(view), root, "spark-etl")
     assert settings.session_settings["spark.eventLog.enabled"] == "true"
 
 
@@ -119,16 +114,3 @@ def test_the_pipeline_waits_for_brokers_and_for_a_cluster_only_if_there_is_one(
     }
     for name in SPARK_CLUSTER[1:]:
         assert set(composed["services"][name]["depends_on"]) == {"spark-master"}
-
-
-def etl_settings(services: dict[str, Any], root: Path) -> EtlSettings:
-    """What the pipeline of this compose file is told: arguments, environment, file."""
-    service = services["spark-etl"]
-    word, verb, flag, inside, *rest = service["command"]
-    assert (word, verb, flag) == ("spark-etl", "run", "-c")
-    assert {one["target"] for one in service["configs"]} == {inside, "/etc/kourou/spark-etl.toml"}
-    file = root / "deploy" / "spark-etl.conf"
-    arguments = parse_arguments("spark-etl", "", ["-c", str(file), *with_jobs(rest)])
-    return load_settings(
-        EtlSettings, arguments=arguments.settings, environment=service["environment"], file=file
-    ).settings

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.containers.compose_settings import KINDS
 from tests.containers.helm_chart import (
     CHART,
     EVERYTHING,
@@ -20,7 +21,8 @@ from tests.containers.helm_chart import (
     Release,
     host,
 )
-from tests.containers.test_compose_file import COUNTED, OTHERS, SPARK_CLUSTER, seconds
+from tests.containers.suite import SPARK_CLUSTER
+from tests.containers.test_compose_file import COUNTED, OTHERS, seconds
 from tests.containers.test_systemd import limits_of_memory
 
 from kourou.broker.administrators import InitialUsersFile
@@ -29,7 +31,6 @@ from kourou.service.command_line import parse_arguments
 from kourou.settings.sources import load_settings
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server.config import FilterServerSettings
-from kourou_ha_replica.config import ReplicaSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_rigs.certificates import Authority
 from kourou_spark_etl.commands import with_jobs
@@ -193,12 +194,6 @@ def test_a_pod_may_do_what_a_container_of_the_compose_file_may(
     for name, service in ours(composed).items():
         pod = rendered.pods()[role(name)]
         options = service["security_opt"]
-        more_privileges = "no-new-privileges:true" not in options
-        for container in (*pod["initContainers"], *pod["containers"]):
-            context = container["securityContext"]
-            assert context["readOnlyRootFilesystem"] is service["read_only"], name
-            assert context["capabilities"] == {"drop": service["cap_drop"]}, name
-            assert context["allowPrivilegeEscalation"] is more_privileges, name
         user, group = map(int, service.get("user", "10001:10001").split(":"))
         context = dict(pod["securityContext"])
         profile = context.pop("seccompProfile")
@@ -231,7 +226,7 @@ def test_a_pod_may_do_what_a_container_of_the_compose_file_may(
 
 
 def test_every_container_is_hardened(rendered: Release) -> None:
-    """Also the job, which has no counterpart in the compose file."""
+    """As in the compose file (test_compose_file.py), and the job that has no counterpart there."""
     for name, pod in rendered.pods().items():
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["automountServiceAccountToken"] is (name == "keys"), name
@@ -401,16 +396,6 @@ def test_filter_servers_without_traces_and_names_reach_their_broker_only(helm: H
     assert rule["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
 
 
-def test_a_collector_of_an_unknown_address_is_refused(helm: Helm) -> None:
-    values = {
-        "filterServer": {"enabled": True},
-        "tracing": {"endpoint": "https://otel.example.org:4318"},
-    }
-    done = helm.run("template", RELEASE, CHART, values=values)
-    assert done.returncode != 0
-    assert "networkPolicy.collector must say where" in done.stderr
-
-
 TLS_FOLDER = "/run/kourou/tls"
 
 
@@ -506,16 +491,9 @@ def loaded(release: Release, name: str, index: int, tmp_path: Path) -> Any:
     assert flag == "-c"
     file = folder / Path(inside).name
     arguments = parse_arguments(service, "", ["-c", str(file), *with_jobs(rest)])
-    kinds = {
-        "namesrv": NamesrvSettings,
-        "broker": BrokerSettings,
-        "ha-replica": ReplicaSettings,
-        "filter-server": FilterServerSettings,
-        "console": ConsoleSettings,
-        "spark-etl": EtlSettings,
-    }
-    kind: type[Any] = kinds[service]
-    result = load_settings(kind, arguments=arguments.settings, environment=environment, file=file)
+    result = load_settings(
+        KINDS[service], arguments=arguments.settings, environment=environment, file=file
+    )
     assert result.warnings == (), name
     return result.settings
 
@@ -737,6 +715,13 @@ def test_keys_are_made_before_anything_of_the_release_starts(rendered: Release, 
             "KOUROU_EVENT_STORE_URL",
         ),
         ({"tracing": {"share": 2}}, "share"),
+        (
+            {
+                "filterServer": {"enabled": True},
+                "tracing": {"endpoint": "https://otel.example.org:4318"},
+            },
+            "networkPolicy.collector must say where",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused(helm: Helm, values: dict[str, Any], word: str) -> None:

@@ -124,6 +124,13 @@ def run(job: ModuleType, api: SecretsApi, release: Release, folder: Path) -> Non
     job.make(store, json.loads(variables["PLAN"]), folder)
 
 
+@pytest.fixture
+def made(job: ModuleType, api: SecretsApi, rendered: Release, tmp_path: Path) -> SecretsApi:
+    """The Secrets of a release with every service, whose job has run once."""
+    run(job, api, rendered, tmp_path / "job")
+    return api
+
+
 def placed(contents: dict[str, bytes], folder: Path) -> Path:
     """A volume with these files, which only their owner can read."""
     folder.mkdir(parents=True)
@@ -134,17 +141,16 @@ def placed(contents: dict[str, bytes], folder: Path) -> Path:
 
 
 def test_each_pod_finds_its_pair_and_everybody_s_public_key(
-    job: ModuleType, api: SecretsApi, rendered: Release, tmp_path: Path
+    made: SecretsApi, rendered: Release, tmp_path: Path
 ) -> None:
-    run(job, api, rendered, tmp_path / "job")
-    assert set(api.everything()) == {
+    assert set(made.everything()) == {
         *("public", "access", "spark", "keys-host", "keys-namesrv", "keys-console"),
         *(f"keys-{name}" for name in (*STORES, "filter-server", "spark-etl")),
     }
-    for one in api.secrets.values():
+    for one in made.secrets.values():
         labels = one["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == RELEASE, "found by it for their removal"
-    public = placed(api.data("public"), tmp_path / "public")
+    public = placed(made.data("public"), tmp_path / "public")
     servers = ServerKeys(public)
     for name in ("namesrv", *STORES, "filter-server", "console", "spark-etl"):
         [place] = [
@@ -154,7 +160,7 @@ def test_each_pod_finds_its_pair_and_everybody_s_public_key(
         ]
         for index in range(2 if name in ("broker", "filter-server") else 1):
             named = Path(rendered.environment(name, index)["KOUROU_CURVE_KEY_FILE"]).name
-            own = api.data(place.removeprefix(f"{RELEASE}-"))[named]
+            own = made.data(place.removeprefix(f"{RELEASE}-"))[named]
             folder = placed({named: own}, tmp_path / f"{name}-{index}")
             pair = read_pair(folder / named)
             [shown] = read_public(public / f"{Path(named).stem}.key")
@@ -166,17 +172,16 @@ def test_each_pod_finds_its_pair_and_everybody_s_public_key(
                 assert servers.of(f"{host(name, index)}:{numbers[port]}") == (pair.public,), name
                 if name != "filter-server":  # addresses in message IDs
                     assert servers.of(f"10.1.2.3:{numbers[port]}") == (pair.public,), name
-    ring = placed(api.data("keys-host"), tmp_path / "host") / "host.ring"
+    ring = placed(made.data("keys-host"), tmp_path / "host") / "host.ring"
     assert ServerKeys(ring, ring=True).of(f"{host('broker', 7)}:20911")
-    assert not [key for key in api.data("public") if not key.endswith(".key")]
+    assert not [key for key in made.data("public") if not key.endswith(".key")]
 
 
 def test_each_pair_is_that_of_one_user_whom_every_broker_accepts(
-    job: ModuleType, api: SecretsApi, rendered: Release, tmp_path: Path
+    made: SecretsApi, rendered: Release, tmp_path: Path
 ) -> None:
-    run(job, api, rendered, tmp_path / "job")
-    public = placed(api.data("public"), tmp_path / "public")
-    access_files = placed(api.data("access"), tmp_path / "access")
+    public = placed(made.data("public"), tmp_path / "public")
+    access_files = placed(made.data("access"), tmp_path / "access")
     file = tmp_path / "users.toml"
     file.write_text(rendered.files()["users.toml"].replace(f"{RUN}/", f"{tmp_path}/"), "utf-8")
     users, access = InitialUsersFile(file), AccessAggregate()
@@ -193,19 +198,18 @@ def test_each_pair_is_that_of_one_user_whom_every_broker_accepts(
         **{name: name for name in ("console", "pipeline", *filter_servers)},
     }
     assert sorted(access.table.administrators) == ["admin", "containers"]
-    assert len(api.data("access")["admin.secret"].strip()) >= 32
+    assert len(made.data("access")["admin.secret"].strip()) >= 32
 
 
 def test_once_more_changes_nothing(
-    job: ModuleType, api: SecretsApi, rendered: Release, tmp_path: Path
+    job: ModuleType, made: SecretsApi, rendered: Release, tmp_path: Path
 ) -> None:
-    run(job, api, rendered, tmp_path / "first")
-    before = api.everything()
-    assert all(one.startswith("POST ") for one in api.requests)
-    api.requests.clear()
-    run(job, api, rendered, tmp_path / "again")
-    assert api.requests == []
-    assert api.everything() == before
+    before = made.everything()
+    assert all(one.startswith("POST ") for one in made.requests)
+    made.requests.clear()
+    run(job, made, rendered, tmp_path / "again")
+    assert made.requests == []
+    assert made.everything() == before
 
 
 def test_an_upgrade_adds_what_is_missing_and_keeps_what_others_added(
@@ -234,15 +238,14 @@ def test_an_upgrade_adds_what_is_missing_and_keeps_what_others_added(
 
 
 def test_a_run_that_was_interrupted_is_completed(
-    job: ModuleType, api: SecretsApi, rendered: Release, tmp_path: Path
+    job: ModuleType, made: SecretsApi, rendered: Release, tmp_path: Path
 ) -> None:
     """Some Secrets are there, others are not: pairs and public keys fit again."""
-    run(job, api, rendered, tmp_path / "first")
-    whole = api.everything()
+    whole = made.everything()
     for name in ("public", "spark", "keys-host"):
-        del api.secrets[f"{RELEASE}-{name}"]
-    run(job, api, rendered, tmp_path / "again")
-    after = api.everything()
+        del made.secrets[f"{RELEASE}-{name}"]
+    run(job, made, rendered, tmp_path / "again")
+    after = made.everything()
     changed = {"public", "spark", "keys-host"}
     assert {key: one for key, one in after.items() if key not in changed} == {
         key: one for key, one in whole.items() if key not in changed
@@ -255,42 +258,31 @@ def test_a_run_that_was_interrupted_is_completed(
 
 
 def test_a_damaged_key_ends_the_job_and_stays(
-    job: ModuleType, api: SecretsApi, rendered: Release, tmp_path: Path
+    job: ModuleType, made: SecretsApi, rendered: Release, tmp_path: Path
 ) -> None:
     """An administrator decides what becomes of what the key protects."""
-    run(job, api, rendered, tmp_path / "first")
-    data = api.secrets[f"{RELEASE}-keys-broker"]["data"]
+    data = made.secrets[f"{RELEASE}-keys-broker"]["data"]
     data["broker.key_secret"] = base64.b64encode(b"damaged").decode()
-    api.requests.clear()
+    made.requests.clear()
     with pytest.raises(SystemExit, match="kourou keys make"):
-        run(job, api, rendered, tmp_path / "again")
-    assert api.requests == []
+        run(job, made, rendered, tmp_path / "again")
+    assert made.requests == []
     assert base64.b64decode(data["broker.key_secret"]) == b"damaged"
 
 
-def test_the_secret_of_spark_is_random(
-    job: ModuleType, api: SecretsApi, rendered: Release, tmp_path: Path
-) -> None:
-    run(job, api, rendered, tmp_path / "job")
-    lines = api.data("spark")["spark-defaults.conf"].decode().splitlines()
+def test_the_secret_of_spark_is_random(made: SecretsApi) -> None:
+    lines = made.data("spark")["spark-defaults.conf"].decode().splitlines()
     settings = dict(line.split() for line in lines)
     assert settings["spark.authenticate"] == "true"
     assert len(settings["spark.authenticate.secret"]) == 32
 
 
-def test_no_secret_is_printed(
-    job: ModuleType,
-    api: SecretsApi,
-    rendered: Release,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    run(job, api, rendered, tmp_path / "job")
+def test_no_secret_is_printed(capfd: pytest.CaptureFixture[str], made: SecretsApi) -> None:
     output = "".join(capfd.readouterr())
     assert f"created Secret {RELEASE}-access" in output
-    private = [api.data("access")["admin.secret"], *api.data("access")["access.keys"].split(b":")]
-    private += [read_pair_secret(data) for data in api.data("keys-broker").values()]
-    private.append(api.data("spark")["spark-defaults.conf"].split()[3])
+    private = [made.data("access")["admin.secret"], *made.data("access")["access.keys"].split(b":")]
+    private += [read_pair_secret(data) for data in made.data("keys-broker").values()]
+    private.append(made.data("spark")["spark-defaults.conf"].split()[3])
     shown = [one for one in private if len(one.strip()) > 8 and one.strip().decode() in output]
     assert shown == []
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.containers.suite import SPARK_CLUSTER
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-NOT_OURS = ("spark-master", "spark-worker", "spark-worker-2")
-"""Parts of Spark's own cluster: they have no page of ours."""
 
 
 def read(path: Path) -> Any:
@@ -38,7 +37,7 @@ def test_prometheus_asks_every_service_that_has_a_page(compose: Mapping[str, Any
     for name, service in compose.items():
         health = service.get("healthcheck", {}).get("test", [])
         ours = str(service.get("image", "")).startswith("kourou")
-        if not ours or name in NOT_OURS or health[1:3] != ["kourou", "health"]:
+        if not ours or name in SPARK_CLUSTER or health[1:3] != ["kourou", "health"]:
             continue
         if name == "console":  # its API says whether it is well; its page is at another port
             assert f"{name}:18380" in asked

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.containers.docker_engine import RUNTIME_IMAGE, SPARK_IMAGE, DockerEngine
 from tests.containers.suite import (
-    CLUSTER,
     LAKE_LOOK_S,
     PAGE_S,
+    SPARK_CLUSTER,
     START_S,
     Pipeline,
     Up,
@@ -104,7 +104,7 @@ def test_executors_on_workers_do_the_same_jobs_by_the_master_alone(
     assert len(hosts) == 2
     assert [(one["name"], one["cores"]) for one in page["activeapps"]] == [("kourou-spark-etl", 2)]
     until("both executors", lambda: executors(pipeline) == hosts, LAKE_LOOK_S)
-    for name in CLUSTER:
+    for name in SPARK_CLUSTER:
         assert started("--profile", "*", "exec", "-T", name, "id", "--user").strip() == "10001"
     kourou(ports, "send", "spread", *rows("spread", ROWS))
     sent = [*rows("alone", 0), *rows("spread", ROWS)]
@@ -123,7 +123,7 @@ def test_executors_on_workers_do_the_same_jobs_by_the_master_alone(
     pipeline.wait_for_rows("spread", [*sent, *rows("alone again", ROWS)])
     assert pipeline.batches_of_checkpoint("lake")[: len(history)] == history
     assert written_by(pipeline) == written, "the cluster had nothing to do with those"
-    started("--profile", "*", "stop", *CLUSTER)
+    started("--profile", "*", "stop", *SPARK_CLUSTER)
 
 
 def rows(what: str, count: int) -> list[str]:
