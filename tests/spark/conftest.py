@@ -55,10 +55,15 @@ def quick_starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A local session that knows `format("kourou")`. Stop only queries of your own."""
+def java() -> None:
+    """Skip where Spark cannot start."""
     if problem := missing_java():
         pytest.skip(f"needs Java: {problem}")
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A local session that knows `format("kourou")`. Stop only queries of your own."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     with warnings.catch_warnings():
         # PySpark looks at the versions beside it when it starts.

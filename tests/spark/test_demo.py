@@ -12,7 +12,6 @@ import pytest
 
 from kourou_demo.carrier_totals import SUMS
 from kourou_demo.story import FIRST
-from kourou_spark_etl.session import missing_java
 
 FLIGHTS = 1_000
 PROTOCOLS = 14
@@ -20,10 +19,9 @@ PROTOCOLS = 14
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("java")
 def test_flights_become_rows_and_tables_while_they_are_sent(tmp_path: Path) -> None:
     """It says ok only if each row is there once, and every total is what pandas computes."""
-    if problem := missing_java():
-        pytest.skip(f"needs Java: {problem}")
     kept = tmp_path / "kept"
     command = [sys.executable, "-m", "kourou.cli", "demo", "--plain", "--json"]
     done = subprocess.run(

@@ -49,7 +49,6 @@ from kourou_spark_etl.lake_files import lake_paths
 from kourou_spark_etl.queries import checkpoint_id
 from kourou_spark_etl.read_model.read_model import ReadModel
 from kourou_spark_etl.read_model.tables import FLIGHT_SUMS
-from kourou_spark_etl.session import missing_java
 from kourou_spark_etl.sink.commits import BatchCommits
 from kourou_spark_etl.source.network import OpenClient
 
@@ -398,6 +397,7 @@ def check_nothing_in_doubt(cluster: LocalCluster, root: Path) -> None:
 
 
 @pytest.mark.fault
+@pytest.mark.usefixtures("java")
 @pytest.mark.timeout(3_600)
 def test_each_row_is_there_once_whoever_is_killed(
     tmp_path: Path,
@@ -405,8 +405,6 @@ def test_each_row_is_there_once_whoever_is_killed(
     flights_of: Callable[[int], list[Event]],
     record_property: Callable[[str, object], None],
 ) -> None:
-    if problem := missing_java():
-        pytest.skip(f"needs Java: {problem}")
     lives = LIVES[: rounds(len(LIVES))]
     settings = ClusterSettings(brokers=len(BROKERS), broker=BROKER)
     with LocalCluster(tmp_path / "cluster", settings) as cluster:

@@ -20,16 +20,14 @@ from kourou_demo.spark_act import ProtocolServers
 from kourou_demo.spark_act import _show as show
 from kourou_spark_etl import register
 from kourou_spark_etl.jobs import flight_data_folder
-from kourou_spark_etl.session import missing_java
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+@pytest.mark.usefixtures("java")
 def test_a_plain_shell_reads_a_topic(
     kourou_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if problem := missing_java():
-        pytest.skip(f"needs Java: {problem}")
     page = (DOCS / "quickstart.md").read_text(encoding="utf-8")
     section = page.partition("## A topic as a Spark table")[2]
     block = re.search(r"```python\n(.*?)```\n```text\n(.*?)```", section, re.DOTALL)

@@ -22,7 +22,6 @@ from kourou.service.processes import Child
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl.batch_events import STREAM, BatchWritten, of_recorded
 from kourou_spark_etl.lake_files import lake_paths
-from kourou_spark_etl.session import missing_java
 
 READY_MS = 300_000
 LOOKS = 1_200
@@ -56,9 +55,7 @@ enabled = false
 
 
 @pytest.fixture
-def cluster(kourou_cluster: Callable[..., Cluster]) -> Cluster:
-    if problem := missing_java():
-        pytest.skip(f"needs Java: {problem}")
+def cluster(java: None, kourou_cluster: Callable[..., Cluster]) -> Cluster:
     return kourou_cluster(1)
 
 

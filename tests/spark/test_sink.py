@@ -54,7 +54,3 @@ def test_a_failed_write_leaves_nothing_and_says_why(spark: Any, cluster: Cluster
     assert reading(spark, cluster, topic) == []
     with pytest.raises(Exception, match="'topik' is unknown"):
         write.option("topik", "x").mode("append").save()
-    with pytest.raises(Exception, match="'id' is unknown"):
-        spark.range(3).write.format("kourou").options(nameServer=cluster.address, topic=topic).mode(
-            "append"
-        ).save()

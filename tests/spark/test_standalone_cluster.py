@@ -16,7 +16,6 @@ from tests.spark.standalone_cluster import DRIVER_HOST, PAGE_S, StandaloneCluste
 from kourou.service.processes import Children
 from kourou.testing.cluster import Cluster
 from kourou_spark_etl.lake_files import lake_paths
-from kourou_spark_etl.session import missing_java
 
 MESSAGES = 600
 JOBS = """
@@ -29,9 +28,7 @@ trigger = "available now"
 
 
 @pytest.fixture
-def workers(tmp_path: Path) -> Any:
-    if problem := missing_java():
-        pytest.skip(f"needs Java: {problem}")
+def workers(java: None, tmp_path: Path) -> Any:
     with StandaloneCluster(tmp_path / "cluster", workers=2) as cluster:
         yield cluster
 
