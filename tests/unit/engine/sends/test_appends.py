@@ -4,11 +4,10 @@ from array import array
 
 import pytest
 
-from kourou.engine.effects import Append, Flush
 from kourou.engine.sends.appends import Appends, LogEnd
 from kourou.errors import DiskFull, MessageIllegal, StoreFaulted, Throttled
 from kourou.protocol.record.layout import encode_host
-from kourou.protocol.record.message_record import check_record, decode_record
+from kourou.protocol.record.message_record import decode_record
 from kourou_rigs.engine import MemoryStore
 
 TARGET = ("orders", 0)
@@ -28,36 +27,6 @@ def joined(drafts: list[bytes]) -> tuple[bytearray, array]:
 
 def state(numbers: Appends) -> tuple:
     return numbers.end, numbers.store_ms, numbers.next_offset(TARGET), list(numbers._done)
-
-
-@pytest.mark.feature("F107")
-def test_one_by_one_and_at_once_give_the_same_bytes(draft) -> None:
-    drafts = [draft(body=bytes([n]) * (n * 131 % 900), key=f"K{n}") for n in range(60)]
-    single, batch = appends(), appends()
-    for each in drafts:
-        single.write_one(each, TARGET, 70)
-    blob, sizes = joined(drafts)
-    written = batch.write(blob, sizes, [TARGET], None, 70)
-    ours, theirs = MemoryStore(), MemoryStore()
-    for effect in single.take_done():
-        ours.append(effect)
-    (effect,) = batch.take_done()
-    theirs.append(effect)
-    assert ours.records == theirs.records
-    assert written.end == single.end == batch.end
-    assert len(written.runs) > 2
-    for position, raw in ours.records.items():
-        check_record(raw, 0, len(raw), position)
-
-
-def test_what_was_numbered_is_taken_once_and_in_order(draft) -> None:
-    numbers = appends()
-    numbers.write_one(draft(), TARGET, 70)
-    numbers.also([Flush()])
-    numbers.write_one(draft(), TARGET, 70)
-    kinds = [type(effect) for effect in numbers.take_done()]
-    assert kinds == [Append, Flush, Append]
-    assert numbers.take_done() == []
 
 
 def test_store_times_never_go_back(draft) -> None:
@@ -181,30 +150,15 @@ def test_what_is_not_projected_is_found_by_its_position(draft) -> None:
     assert numbers.unprojected_at(places[0]) is None
 
 
-def test_what_is_kept_for_an_index_is_bounded(draft, monkeypatch) -> None:
+@pytest.mark.parametrize("projected", [True, False], ids=["for an index", "for repeats"])
+def test_what_is_kept_is_bounded(draft, monkeypatch, projected) -> None:
     monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
     numbers = appends()
     for number in range(10):
         numbers.write_one(draft(body=bytes(900)), TARGET, 1)
-        numbers.projected([("orders", 0, number + 1)], indexed=0)
+        if projected:
+            numbers.projected([("orders", 0, number + 1)], indexed=0)
     assert len(list(numbers.unprojected(0))) == 2
-
-
-def test_what_is_kept_for_repeats_is_bounded(draft, monkeypatch) -> None:
-    monkeypatch.setattr("kourou.engine.sends.appends.UNPROJECTED_BYTES_MAX", 2_500)
-    numbers = appends()
-    for _ in range(10):
-        numbers.write_one(draft(body=bytes(900)), TARGET, 1)
-    assert len(list(numbers.unprojected(0))) == 2
-
-
-def test_a_lane_without_records_gets_no_offset(draft) -> None:
-    numbers = appends()
-    blob, sizes = joined([draft(queue_id=1), draft(), draft(queue_id=1)])
-    targets = [TARGET, ("orders", 1)]
-    written = numbers.write(blob, sizes, targets, array("q", [1, 0, 1]), 1)
-    assert written.target_offsets == [0, 0]
-    assert (numbers.next_offset(TARGET), numbers.next_offset(("orders", 1))) == (1, 2)
 
 
 SEVERAL = [1, 2, 3, 6, 7, 4, 2, 2, 30, 2, 5]

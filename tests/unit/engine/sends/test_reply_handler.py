@@ -1,6 +1,4 @@
-"""Replies are stored unless that is switched off; the rest is in the transcripts."""
-
-import pytest
+"""Who may send replies; the rest is in the transcripts."""
 
 from kourou.errors import Code
 from kourou.model.names import AUTO_CREATE_TOPIC
@@ -11,15 +9,6 @@ from kourou.runtime import AskClient
 from kourou_rigs.access import SecuredBroker
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
-
-
-@pytest.mark.parametrize("stored", [True, False])
-def test_replies_need_not_be_stored(engine, stored) -> None:
-    topic = "DefaultCluster_REPLY_TOPIC"
-    engine.core.parts.apply("storeReplyMessageEnable", stored)
-    request = SendReplyMessage(producer_group="p", topic=topic, queue_id=0, born_timestamp=5)
-    assert engine.ask(request, b"pong").code == Code.SYSTEM_ERROR, "it names no client"
-    assert [one.body for one in engine.stored(topic)] == [b"pong"] * stored
 
 
 def test_a_reply_reaches_another_client_only_with_a_right_to_the_reply_topic() -> None:

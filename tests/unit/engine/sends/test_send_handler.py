@@ -64,19 +64,6 @@ def test_the_brokers_own_limit_holds_for_every_body(draft, records, count) -> No
     assert len(engine.stored("orders")) == count
 
 
-@pytest.mark.feature("F172", "F296")
-def test_too_large_a_body_is_refused_and_nothing_is_stored(draft, records) -> None:
-    engine = Engine(segment_size=32 << 20)
-    engine.ask(*records([draft()]))
-    before = dict(engine.store.records)
-    big = draft(body=bytes(4 * 1024 * 1024 + 1))
-    reply = engine.ask(*records([draft(), big]))
-    assert reply.code == Code.MESSAGE_ILLEGAL
-    assert "maxMessageSize is 4194304" in reply.remark
-    assert engine.store.records == before
-    assert engine.ask(*records([draft(body=bytes(4 * 1024 * 1024))])).code == Code.SUCCESS
-
-
 @pytest.mark.feature("F065")
 def test_a_batch_that_crosses_a_segment_is_cut_there(draft, records) -> None:
     engine = Engine(segment_size=16_384)
@@ -266,15 +253,6 @@ def test_a_retried_send_makes_those_behind_it_be_compared_with_it(draft, records
     assert answers[3][2].target_offsets == [25]
 
 
-def test_while_repeats_are_looked_for_others_go_together(draft, records) -> None:
-    engine = Engine()
-    engine.send(*records([draft(key="first")], attempt=2))
-    before = len(engine.appends())
-    answers = together(engine, sends(draft, records, 2, 12))
-    assert len(engine.appends()) == before + 1
-    assert [answer.target_offsets for _, _, answer in answers] == [[1], [13]]
-
-
 def test_without_room_for_all_those_are_stored_that_fit(draft, records) -> None:
     engine = Engine()
     small, large, last = sends(draft, records, 1, 10), sends(draft, records, 1, 90), None
@@ -305,11 +283,6 @@ def test_groups_stay_below_the_limits(draft, records, monkeypatch) -> None:
     before = len(joint.appends())
     together(joint, made)
     assert len(joint.appends()) == before + 2
-
-
-def test_a_read_only_broker_refuses_each(draft, records) -> None:
-    policy = BrokerPolicy("DefaultCluster", "broker-a", permission=4)
-    both(sends(draft, records, 3, 12), policy=policy)
 
 
 def test_sends_that_are_stored_elsewhere_share_the_append(draft, records) -> None:
