@@ -20,6 +20,7 @@ from kourou.model.names import AUTO_CREATE_TOPIC
 from kourou.model.units import DAY_MS
 from kourou.protocol.bodies.access_bodies import encode_policies, parse_actions, policy_id
 from kourou.protocol.messages.access import AuthCreateAcl, AuthCreateUser, CreateApiToken
+from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.sends import SendMessage
 from kourou.protocol.request import Request, RequestSpec
 from kourou.protocol.table import REQUESTS
@@ -121,6 +122,15 @@ class SecuredBroker:
         [reply] = self.give(self.received(sender, request, *body, **how))
         assert reply is not None, "no reply"
         return reply
+
+    def create_topics(self, *names: str) -> None:
+        """Create topics of one queue, while there are no users."""
+        for name in names:
+            request = UpdateAndCreateTopic(
+                topic=name, read_queue_nums=1, write_queue_nums=1, perm=6
+            )
+            reply = self.ask(ANYBODY, request)
+            assert reply.code == 0, reply.remark
 
     def create(self, by: Sender, name: str, *roles: str, secret: str = "", **fields: Any) -> Sender:
         """Create a user with roles, a secret and a CURVE key; return its requests' sender."""

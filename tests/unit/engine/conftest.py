@@ -6,12 +6,27 @@ import pytest
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
+from kourou_rigs.access import SecuredBroker, Sender
 from kourou_rigs.engine import Engine
 
 
 @pytest.fixture
 def engine() -> Engine:
     return Engine()
+
+
+@pytest.fixture
+def broker() -> SecuredBroker:
+    """A broker with the topics `orders` and `secret`, and no users."""
+    made = SecuredBroker()
+    made.create_topics("orders", "secret")
+    return made
+
+
+@pytest.fixture
+def root(broker: SecuredBroker) -> Sender:
+    """The administrator of the broker."""
+    return broker.administrator()
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from kourou.protocol.messages.access import SetAccessMode
 from kourou.protocol.messages.broker_admin import (
     GetAllTopicConfig,
     QueryTopicConsumeByWho,
-    UpdateAndCreateTopic,
 )
 from kourou.protocol.messages.filter_server import GetFilters, PutFilter
 from kourou.protocol.messages.groups import (
@@ -53,8 +52,7 @@ def broker() -> SecuredBroker:
     """Two topics with three messages, of which two groups have consumed one."""
     made = SecuredBroker()
     for name in TOPICS:
-        put = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
-        assert made.ask(ANYBODY, put).code == Code.SUCCESS
+        made.create_topics(name)
         for _ in range(3):
             assert made.ask(ANYBODY, send_to(name), b"x").code == Code.SUCCESS
     for name in OF_GROUPS:
@@ -65,11 +63,6 @@ def broker() -> SecuredBroker:
         for name in TOPICS:
             made.engine.core.parts.commits.commit(group, name, 0, 1)
     return made
-
-
-@pytest.fixture
-def root(broker: SecuredBroker) -> Sender:
-    return broker.administrator()
 
 
 @pytest.fixture

@@ -84,12 +84,6 @@ def broker() -> SecuredBroker:
 
 
 @pytest.fixture
-def root(broker: SecuredBroker) -> Sender:
-    """The administrator."""
-    return broker.administrator()
-
-
-@pytest.fixture
 def till(broker: SecuredBroker, root: Sender) -> Sender:
     """A user who sends and consumes, and signs its requests."""
     made = broker.create(root, "till", "writer", certificateSubjects=[SUBJECT])

@@ -29,9 +29,7 @@ from kourou_rigs.engine import Engine, header_of
 def broker() -> SecuredBroker:
     """A broker with two topics, an administrator, a writer, and a console."""
     made = SecuredBroker(Engine(secrets=secret_box(), knows_replicas=True))
-    for name in ("orders", "bills"):
-        topic = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
-        assert made.ask(ANYBODY, topic).code == Code.SUCCESS
+    made.create_topics("orders", "bills")
     root = made.administrator()
     made.create(root, "till", "writer", "operator")
     made.create(root, "console-1", "console")

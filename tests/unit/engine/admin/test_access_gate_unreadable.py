@@ -14,7 +14,7 @@ from kourou.errors import Code
 from kourou.events.control_events import Cause, Event, EventLost, UnknownEvent
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import AuthListUser, AuthUpdateUser, SetAccessMode
-from kourou.protocol.messages.broker_admin import GetBrokerConfig, Undo, UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import GetBrokerConfig, Undo
 from kourou.protocol.messages.groups import HeartBeat
 from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.request import Request
@@ -38,8 +38,7 @@ REQUESTS: tuple[tuple[Request, bytes], ...] = (
 def broker() -> SecuredBroker:
     """A broker without users that knows its replicas, with a topic."""
     made = SecuredBroker(Engine(secrets=secret_box(), knows_replicas=True))
-    topic = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
-    assert made.ask(ANYBODY, topic).code == Code.SUCCESS
+    made.create_topics("orders")
     return made
 
 

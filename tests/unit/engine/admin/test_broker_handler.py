@@ -53,6 +53,7 @@ def test_what_the_log_had_room_for_is_in_force(engine) -> None:
     assert reply.code == Code.DISK_FULL
     recorded = engine.control.settings.values
     assert recorded == {"maxMessageSize": 2_000}
+    assert len(engine.events()) == engine.control.next_offset
     assert (engine.policy.body_size_max, engine.policy.trace_on) == (2_000, True)
 
 

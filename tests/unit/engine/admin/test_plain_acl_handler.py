@@ -32,12 +32,6 @@ def broker() -> SecuredBroker:
     return SecuredBroker()
 
 
-@pytest.fixture
-def root(broker: SecuredBroker) -> Sender:
-    """The administrator."""
-    return broker.administrator()
-
-
 def put(broker: SecuredBroker, sender: Sender, name: str = "till-01", **fields: Any) -> Reply:
     return broker.ask(sender, UpdateAndCreateAclConfig(access_key=name, **fields))
 
@@ -241,15 +235,6 @@ def test_policies_set_by_hand_stay(broker: SecuredBroker, root: Sender) -> None:
     said = give(broker, account("till-01", defaultTopicPerm="PUB"))
     assert said == ["aclImportDir: the policy of till-01 for Topic:* was set by hand, and stays so"]
     assert shown(broker) == ["allow Sub on Topic:*", "deny Pub on Topic:news"]
-
-
-def test_a_deleted_user_comes_back_as_long_as_the_files_have_it(
-    broker: SecuredBroker, root: Sender
-) -> None:
-    give(broker, TILL)
-    assert broker.ask(root, AuthDeleteUser(username="till-01")).code == Code.SUCCESS
-    give(broker, TILL)
-    assert "till-01" in broker.access.users
 
 
 def test_files_alone_can_make_the_first_administrator(broker: SecuredBroker) -> None:

@@ -1,17 +1,16 @@
-"""Quotas as decisions: what may be set, which one applies, and how it is undone and replayed."""
+"""Quotas as decisions: which one applies, and what restarts, snapshots and the history have."""
 
 from __future__ import annotations
 
 from kourou.engine.admin.history import state_body
-from kourou.engine.admin.quota_table import QuotaAggregate, decide_put, decide_remove, evolve
+from kourou.engine.admin.quota_table import QuotaAggregate, decide_put, evolve
 from kourou.engine.control import decode_state, encode_state
-from kourou.events.control_events import QuotaPut, QuotaRemoved, decode_record_body
+from kourou.events.control_events import QuotaPut, decode_record_body
 from kourou.model.quota import Quota, QuotaKind
-from kourou.protocol.bodies.quota_bodies import decode_quotas
-from kourou.protocol.messages.quotas import ListQuotas, RemoveQuota, SetQuota
+from kourou.protocol.messages.quotas import RemoveQuota, SetQuota
 from kourou_rigs.engine import Engine
 
-USER, TOPIC, GROUP = QuotaKind.USER, QuotaKind.TOPIC, QuotaKind.GROUP
+USER, TOPIC = QuotaKind.USER, QuotaKind.TOPIC
 
 
 def table_of(*quotas: Quota) -> QuotaAggregate:
@@ -21,10 +20,6 @@ def table_of(*quotas: Quota) -> QuotaAggregate:
             assert isinstance(event, QuotaPut)
             evolve(table, event)
     return table
-
-
-def listed(engine: Engine) -> list[Quota]:
-    return decode_quotas(b"".join(engine.ask(ListQuotas()).body))
 
 
 def test_a_quota_of_its_own_replaces_that_of_all_as_a_whole() -> None:
@@ -38,14 +33,6 @@ def test_a_quota_of_its_own_replaces_that_of_all_as_a_whole() -> None:
         assert found is not None
         assert list(found.limits().values()) == limits
     assert table.of(TOPIC, "till") is None
-
-
-def test_what_is_equal_is_no_event() -> None:
-    quota = Quota(kind=TOPIC, name="orders", publish_messages=7)
-    table = table_of(quota)
-    assert decide_put(table, quota) == []
-    assert decide_remove(table, GROUP, "orders") == []
-    assert decide_remove(table, TOPIC, "orders") == [QuotaRemoved(quota)]
 
 
 def test_a_quota_survives_a_restart_and_a_snapshot(engine: Engine) -> None:

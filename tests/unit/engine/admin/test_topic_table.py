@@ -154,8 +154,20 @@ def test_a_copy_and_a_rebuilt_table_are_equal_and_independent():
     apply(state, [TopicDeleted(TopicConfig("A"))])
     assert "A" in copy
     assert copy != state
-    with pytest.raises(Rejected):
-        topics.decide_put(rebuilt, RULES, TopicConfig("a"))
+    for other in (copy, rebuilt):
+        with pytest.raises(Rejected):
+            topics.decide_put(other, RULES, TopicConfig("a"))
+
+
+def test_the_last_spelling_to_go_frees_the_name():
+    """RocketMQ allows names that differ in case only, and its tables are imported."""
+    state = with_topic(TopicConfig("Orders"))
+    apply(state, [TopicPut(TopicConfig("ORDERS")), TopicDeleted(TopicConfig("Orders"))])
+    assert state.folded.clash("ORDERS") is None, "never with itself"
+    with pytest.raises(Rejected, match="existing topic ORDERS"):
+        topics.decide_put(state, RULES, TopicConfig("orders"))
+    apply(state, [TopicDeleted(TopicConfig("ORDERS"))])
+    assert topics.decide_put(state, RULES, TopicConfig("orders"))
 
 
 # -- topics, as operators ask about and change them; the rest is in the transcripts ----------------

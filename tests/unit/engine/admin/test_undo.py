@@ -90,14 +90,6 @@ def values(state: ControlState) -> tuple[object, ...]:
     return state.topics.table, state.groups.table, state.settings.values, state.progress
 
 
-def test_a_setting_goes_back_to_the_value_it_had_before():
-    handler = Handler()
-    handler.apply(settings.decide_change(handler.state.settings, REGISTRY, {"hours": "24"}))
-    event = handler.apply(settings.decide_change(handler.state.settings, REGISTRY, {"hours": "48"}))
-    handler.apply(handler.undo(event))
-    assert handler.state.settings.values == {"hours": 24}
-
-
 @pytest.mark.parametrize("what", list(decisions(Handler())))
 def test_what_has_changed_since_is_not_undone(what: str):
     handler = Handler()

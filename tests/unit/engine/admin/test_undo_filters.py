@@ -17,7 +17,6 @@ from kourou.events.control_events import (
     FilterPolicySet,
     FilterQuarantined,
     FilterReleased,
-    FilterRestored,
     FilterUploaded,
     Recorded,
 )
@@ -92,15 +91,6 @@ def test_what_was_decided_is_taken_back_and_that_too(handler: Handler, what: str
     handler.apply(handler.undo(undone))
     assert (what_holds(handler.one) if what != "deleted" else None) == after or what == "deleted"
     assert ((G, F) in handler.filters.table) == (what != "deleted")
-
-
-def test_a_deleted_filter_comes_back_with_its_sources(handler: Handler) -> None:
-    whole = handler.one
-    [gone] = handler.apply(filters.decide_delete(handler.filters, G, F))
-    assert handler.apply(handler.undo(gone)) == [FilterRestored(whole)]
-    assert handler.one == whole
-    handler.upload("three")
-    assert handler.one.active == 3
 
 
 def test_a_filter_comes_back_only_where_there_is_none_and_room(handler: Handler) -> None:

@@ -14,7 +14,6 @@ from kourou.errors import Code
 from kourou.model.subscription import GroupConfig
 from kourou.protocol.bodies.config_bodies import encode_group_config
 from kourou.protocol.messages.access import AuthUpdateUser, SetAccessMode
-from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.filter_server import (
     CheckAccess,
     CheckAccessResponse,
@@ -91,20 +90,6 @@ def connected(broker: SecuredBroker, sender: Sender) -> FilterServer:
 def zmq(sender: Sender) -> Sender:
     """The same by its CURVE key alone."""
     return replace(sender, secret="", protocol="zmq")
-
-
-@pytest.fixture
-def broker() -> SecuredBroker:
-    made = SecuredBroker()
-    for name in ("orders", "secret"):
-        topic = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
-        assert made.ask(ANYBODY, topic).code == Code.SUCCESS
-    return made
-
-
-@pytest.fixture
-def root(broker: SecuredBroker) -> Sender:
-    return broker.administrator()
 
 
 @pytest.fixture
@@ -431,11 +416,3 @@ def test_what_no_client_sends_is_refused(
     reply = server.asks(zmq(root), PULL, **fields)
     assert reply.code == Code.SYSTEM_ERROR
     assert text in reply.remark
-
-
-def test_a_denial_of_the_client_wins(
-    broker: SecuredBroker, server: FilterServer, root: Sender, billing: Sender
-) -> None:
-    broker.allow(root, "billing", "Topic:orders", "Sub", effect=Effect.DENY)
-    assert server.says(zmq(billing), PULL).refusal == Code.NO_PERMISSION
-    assert broker.ask(server.sender, PULL, over=server.peer).code != Code.NO_PERMISSION

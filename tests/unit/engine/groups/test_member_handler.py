@@ -12,7 +12,6 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.bodies.lists_body import LockBatch, decode_locked_queues, encode_lock_batch
 from kourou.protocol.messages.access import SetAccessMode
-from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.groups import (
     HeartBeat,
     LockBatchMq,
@@ -54,20 +53,6 @@ def test_what_is_no_lock_is_refused(engine, said) -> None:
 
 
 # -- client IDs of other users --------------------------------------------------------------------
-
-
-@pytest.fixture
-def broker() -> SecuredBroker:
-    """A broker with a topic, and no users."""
-    made = SecuredBroker()
-    topic = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
-    assert made.ask(ANYBODY, topic).code == Code.SUCCESS
-    return made
-
-
-@pytest.fixture
-def root(broker: SecuredBroker) -> Sender:
-    return broker.administrator()
 
 
 @pytest.fixture
