@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kourou.events.control_events import Cause, TopicPut
 from kourou.model.message import SysFlag
 from kourou.model.names import OP_TOPIC
 from kourou.model.topic import TopicConfig
+from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.heartbeat_body import HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.groups import HeartBeat
-from kourou.protocol.messages.sends import EndTransaction, SendMessage
+from kourou.protocol.messages.sends import EndTransaction, SendMessage, SendRecords, Target
+from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import decode_offset_id
+from kourou.protocol.record.message_record import encode_draft
 from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
 
@@ -89,6 +92,46 @@ def half_send(
         flag=7,
         properties=encode_properties(named).decode(),
     )
+
+
+def batch_send(
+    bodies: Sequence[str],
+    mark: BatchMark,
+    *,
+    born_ms: int,
+    queue_id: int = 0,
+    first: bytes = b"",
+    last: bytes = b"",
+) -> tuple[SendRecords, bytes]:
+    """The frame with which a task writes half messages of a batch, as the sink does.
+
+    `first` and `last` are further properties, encoded, before and after those of the sink.
+    """
+    drafts = []
+    for body in bodies:
+        named = {
+            "UNIQ_KEY": f"{mark.query}.{mark.batch}.{mark.partition}.{mark.attempt}.{body}",
+            "TRAN_MSG": "true",
+            "PGROUP": "sink",
+            "KOUROU_BATCH": mark.text,
+            "CLUSTER": "DefaultCluster",
+        }
+        drafts.append(
+            encode_draft(
+                topic=TOPIC.encode(),
+                queue_id=queue_id,
+                body=body.encode(),
+                properties=first + encode_properties(named) + b"\x02" + last,
+                born_timestamp=born_ms,
+                born_host=encode_host(("127.0.0.1", 40_001)),
+            )
+        )
+    request = SendRecords(
+        targets=[Target(TOPIC, queue_id)],
+        sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
+        producer_group="sink",
+    )
+    return request, b"".join(drafts)
 
 
 def end(place: Place, how: int, *, group: str = GROUP, from_check: bool = False) -> EndTransaction:

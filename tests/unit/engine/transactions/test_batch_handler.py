@@ -16,18 +16,11 @@ from kourou.protocol.messages.sends import (
     GetBatchState,
     PrepareBatch,
     ResolveBatch,
-    SendRecords,
-    Target,
 )
-from kourou.protocol.record.layout import encode_host
-from kourou.protocol.record.message_record import encode_draft
-from kourou.protocol.record.properties import encode_properties
 from kourou_rigs.engine import Engine, header_of
-from kourou_rigs.transacting import started_again, transacting, visible
+from kourou_rigs.transacting import batch_send, started_again, transacting, visible
 
 QUERY = "q-1"
-HOST = encode_host(("127.0.0.1", 40_001))
-FAILED = Code.SYSTEM_ERROR
 
 
 def write(
@@ -37,47 +30,17 @@ def write(
     batch: int = 0,
     partition: int = 0,
     attempt: str = "a",
-    query: str = QUERY,
     delay_level: int = 0,
-) -> list[tuple[int, int]]:
-    """A task writes half messages, as the sink does; returns their places."""
-    mark = BatchMark(query, batch, partition, attempt, delay_level).text
-    drafts = [
-        encode_draft(
-            topic=b"orders",
-            queue_id=partition % 4,
-            body=body.encode(),
-            properties=encode_properties(
-                {
-                    "UNIQ_KEY": f"{query}.{batch}.{partition}.{attempt}.{body}",
-                    "TRAN_MSG": "true",
-                    "PGROUP": "sink",
-                    "KOUROU_BATCH": mark,
-                    "CLUSTER": "DefaultCluster",
-                }
-            ),
-            born_timestamp=engine.wall_ms,
-            born_host=HOST,
-        )
-        for body in bodies
-    ]
-    request = SendRecords(
-        targets=[Target("orders", partition % 4)],
-        sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
-        producer_group="sink",
-    )
-    header = header_of(engine.ask(request, b"".join(drafts)))
+) -> None:
+    """A task writes half messages."""
+    mark = BatchMark(QUERY, batch, partition, attempt, delay_level)
+    frame = batch_send(bodies, mark, born_ms=engine.wall_ms, queue_id=partition % 4)
+    header = header_of(engine.ask(*frame))
     assert header.target_codes == [0], header.target_remarks
-    return list(zip(header.offsets, header.positions, strict=True))
 
 
-def prepare(
-    engine: Engine,
-    attempts: Mapping[int, tuple[str, int]],
-    batch: int = 0,
-    coordinator: str = "broker-a",
-) -> int:
-    request = PrepareBatch(query=QUERY, batch=batch, coordinator=coordinator)
+def prepare(engine: Engine, attempts: Mapping[int, tuple[str, int]], batch: int = 0) -> int:
+    request = PrepareBatch(query=QUERY, batch=batch, coordinator="broker-a")
     return engine.ask(request, encode_attempts(attempts)).code
 
 
@@ -88,15 +51,11 @@ def decide(engine: Engine, winners: Mapping[int, str], batch: int = 0) -> dict[i
     return dict(decode_decision(b"".join(reply.body)).winners)
 
 
-def resolve(
-    engine: Engine, winners: Mapping[int, str], batch: int = 0, *, last: bool = False
-) -> tuple[int, int, int]:
-    """One step; returns what was committed, discarded, and is left."""
-    request = ResolveBatch(query=QUERY, batch=batch, last=last)
+def resolve(engine: Engine, winners: Mapping[int, str], batch: int = 0) -> None:
+    """One step."""
+    request = ResolveBatch(query=QUERY, batch=batch)
     reply = engine.ask(request, encode_decision(winners, {}))
     assert reply.code == Code.SUCCESS, reply.remark
-    header = header_of(reply)
-    return header.committed, header.discarded, header.left
 
 
 def state(engine: Engine) -> tuple[str, int, int, int]:

@@ -13,41 +13,21 @@ from kourou.model.names import OP_TOPIC
 from kourou.model.transaction import BatchMark
 from kourou.protocol.bodies.broker_bodies import encode_attempts, encode_decision
 from kourou.protocol.messages.access import SetAccessMode
-from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.sends import (
     AbortBatch,
     DecideBatch,
     GetBatchState,
     PrepareBatch,
     ResolveBatch,
-    SendRecords,
-    Target,
 )
-from kourou.protocol.record.layout import encode_host
-from kourou.protocol.record.message_record import encode_draft
 from kourou.runtime import Reply
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box
 from kourou_rigs.engine import Engine, header_of
+from kourou_rigs.transacting import batch_send
 
 QUERY = "q-1"
 WINNERS = encode_decision({0: "a"}, {})
-HOST = encode_host(("127.0.0.1", 40_001))
 REFUSED = "no batch of query q-1 was prepared by user rival, and user rival has no right to "
-
-
-@pytest.fixture
-def broker() -> SecuredBroker:
-    """A broker with two topics, and no users."""
-    made = SecuredBroker()
-    for name in ("orders", "secret"):
-        topic = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
-        assert made.ask(ANYBODY, topic).code == Code.SUCCESS
-    return made
-
-
-@pytest.fixture
-def root(broker: SecuredBroker) -> Sender:
-    return broker.administrator()
 
 
 def user(broker: SecuredBroker, root: Sender, name: str, *roles: str) -> Sender:
@@ -75,27 +55,9 @@ def write(
     broker: SecuredBroker, sender: Sender, bodies: Sequence[str], *, batch: int = 0, more: str = ""
 ) -> None:
     """A task writes half messages; `more` are further properties, encoded."""
-    mark = BatchMark(QUERY, batch, 0, "a").text
-    drafts = [
-        encode_draft(
-            topic=b"orders",
-            queue_id=0,
-            body=body.encode(),
-            properties=(
-                f"{more}UNIQ_KEY\x01{batch}.{body}\x02TRAN_MSG\x01true\x02PGROUP\x01sink\x02"
-                f"KOUROU_BATCH\x01{mark}\x02{more}"
-            ).encode(),
-            born_timestamp=broker.engine.wall_ms,
-            born_host=HOST,
-        )
-        for body in bodies
-    ]
-    request = SendRecords(
-        targets=[Target("orders", 0)],
-        sizes=b"".join(len(draft).to_bytes(4, "little") for draft in drafts),
-        producer_group="sink",
-    )
-    header = header_of(broker.ask(sender, request, b"".join(drafts)))
+    mark, extra = BatchMark(QUERY, batch, 0, "a"), more.encode()
+    frame = batch_send(bodies, mark, born_ms=broker.engine.wall_ms, first=extra, last=extra)
+    header = header_of(broker.ask(sender, *frame))
     assert header.target_codes == [0], header.target_remarks
 
 

@@ -107,13 +107,6 @@ def test_one_that_does_not_say_where_it_belongs_is_damaged(properties: dict[str,
         _ = read_half(raw).real_target
 
 
-def test_the_first_offset_is_kept_over_several_times() -> None:
-    half = read_half(stored(half_of(draft(), TARGET)))
-    again = read_half(stored(still_immune(half), offset=30, position=3000))
-    assert again.first_offset == 9
-    assert read_half(still_immune(again)).first_offset == 9
-
-
 def test_the_question_is_a_whole_record_of_the_real_topic() -> None:
     half = read_half(stored(half_of(draft(), TARGET)))
     again = checked(half, 3)

@@ -27,34 +27,6 @@ def table(*offsets: int) -> OpenHalves:
     return halves
 
 
-def test_nothing_is_done_before_something_was_there() -> None:
-    assert OpenHalves().done() == (0, 0)
-    assert OpenHalves(7, 3).done() == (7, 3)
-
-
-def test_the_half_queue_is_done_below_the_lowest_open_one() -> None:
-    halves = table(0, 1, 2)
-    halves.close(halves.at(1), None)
-    halves.noted(0, 1)
-    assert halves.done() == (0, 0)
-    halves.close(halves.at(0), None)
-    halves.noted(1, 0)
-    assert halves.done() == (2, 2)
-    halves.close(halves.at(2), None)
-    halves.noted(2, 2)
-    assert halves.done() == (3, 3)
-
-
-def test_one_that_was_put_back_is_open_at_its_new_place_only() -> None:
-    halves = table(0, 1)
-    one = halves.at(0)
-    halves.move(one, 2, 999, ("g", "k", 1))
-    assert (one.offset, one.position) == (2, 999)
-    assert [half.offset for half in halves] == [1, 2]
-    assert halves.at(0) is None
-    assert halves.done() == (1, 0)
-
-
 def test_a_later_copy_takes_the_place_of_the_former() -> None:
     halves = table(0)
     for offset in (1, 2):
@@ -78,15 +50,6 @@ def test_the_spans_that_a_deletion_would_take() -> None:
     assert [(span.first, span.end) for span in halves.spans_before(601, 2)] == [(2, 3), (5, 7)]
     assert {span.group for span in halves.spans_before(1, 0)} == {"CID_RMQ_SYS_TRANS"}
     assert halves.spans_before(0, 0) == []
-
-
-def test_offsets_go_up() -> None:
-    halves = table(3)
-    with pytest.raises(AssertionError):
-        halves.open(OpenHalf(3, 1, 0))
-    halves.noted(0, 3)
-    with pytest.raises(AssertionError):
-        halves.noted(0, 3)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -143,10 +106,6 @@ def append(engine: Engine, topic: str, body: bytes, properties: dict[str, str]) 
     )
     engine.core.parts.appends.write_one(draft, (topic, 0), engine.wall_ms)
     engine.perform(engine.core.parts.appends.take_done())
-
-
-def test_an_empty_store_has_none() -> None:
-    assert found(transacting()) == []
 
 
 @pytest.mark.parametrize("progress", [(None, None), (0, 0), (1, 0), (2, 1)])

@@ -10,7 +10,6 @@ import pytest
 from kourou.engine.effects import Effect
 from kourou.engine.inputs import SpaceChanged, StoreFailed
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.roles.follower import FollowerRole
 from kourou.engine.roles.leader import LeaderRole
 from kourou.engine.transactions.half_messages import COMMIT, ROLLBACK
 from kourou.engine.transactions.transaction_handler import Alone
@@ -66,11 +65,6 @@ def test_bytes_in_a_body_are_no_half_message() -> None:
     engine.store.records[at] = bytes(forged)
     assert engine.ask(end((0, at), COMMIT)).code == FAILED
     assert visible(engine) == []
-
-
-def test_a_follower_resolves_nothing() -> None:
-    engine = Engine(policy=BrokerPolicy("c", "b", broker_id=1), role=FollowerRole())
-    assert engine.ask(end((0, 0), COMMIT)).code == Code.SERVICE_NOT_AVAILABLE
 
 
 def test_a_follower_that_was_promoted_resolves_as_any_leader() -> None:
