@@ -199,13 +199,3 @@ def test_a_batch_counts_as_its_messages(sizes: list[int], targets: list[int] | N
     for number, size in enumerate(sizes):
         alone.taken_to(HALF_TOPIC, topics[0 if targets is None else targets[number]], size)
     assert together.kinds_in == alone.kinds_in
-
-
-def test_groups_and_refusals() -> None:
-    traffic = Traffic()
-    traffic.out("orders", "g", 2, 20)
-    traffic.out("orders", "g", 1, 5)
-    traffic.refuse(13)
-    assert traffic.messages_out == {("orders", "g"): 3}
-    assert traffic.bytes_out == {("orders", "g"): 25}
-    assert traffic.refused == {13: 1}

@@ -19,31 +19,12 @@ from kourou_rigs.engine import Engine
 from kourou_rigs.records import delayed_draft as delayed
 
 
-def with_waiting(records, count: int, segment_size: int = 1 << 20) -> Engine:
-    engine = Engine(segment_size=segment_size)
+def with_waiting(records, count: int) -> Engine:
+    engine = Engine()
     for number in range(count):
         target = ("orders", number % 3)
         engine.ask(*records([delayed(1 + number % 2, f"M{number}", *target)], [target]))
     return engine
-
-
-@pytest.mark.parametrize("segment_size", [1 << 20, 4_096])
-def test_wherever_the_log_is_cut_each_message_is_delivered_or_waits(records, segment_size) -> None:
-    engine = with_waiting(records, 12, segment_size)
-    before = engine.store.end
-    engine.advance(6_000)
-    engine.advance(0)
-    assert sum(len(engine.stored("orders", queue)) for queue in range(3)) == 12
-    whole = sorted(engine.store.records)
-    ends = [at + len(engine.store.records[at]) for at in whole]
-    for cut in [at for at in ends if at >= before]:
-        left = engine.store.cut(cut)
-        found = find_progress(left, segment_size)
-        delivered = sum(
-            high - low for low, high in (left.queue_range("orders", q) or (0, 0) for q in range(3))
-        )
-        assert sum(found.offsets.values()) == delivered
-        assert not found.problems
 
 
 def test_other_records_behind_a_cut_are_no_deliveries(records) -> None:
@@ -74,11 +55,6 @@ def test_a_damaged_announcement_is_passed_over_and_reported(records) -> None:
     assert str(newest) in str(found.problems[0])
 
 
-def test_a_log_without_announcements_says_nothing(records) -> None:
-    found = find_progress(with_waiting(records, 2).store, 1 << 20)
-    assert (found.offsets, found.position, found.problems) == ({}, -1, [])
-
-
 def test_the_body() -> None:
     progress = DelayProgress({1: 5, 3: 7}, [(1, 5, 2)], [(100, -3)])
     draft = progress_draft(progress, 1, bytes(8))
@@ -107,25 +83,6 @@ def looked(*readings: tuple[int, int, int]) -> DelayClock:
     for reading in readings:
         clock.look(*reading)
     return clock
-
-
-def test_without_steps_store_time_decides() -> None:
-    clock = looked((1_000, 10, 0), (2_000, 1_010, 50), (9_000, 8_005, 60))
-    assert clock.steps == []
-    assert clock.due_ms(7, 123) == 123
-
-
-def test_after_a_step_forward_what_lies_before_it_waits_so_much_longer() -> None:
-    clock = DelayClock()
-    assert clock.look(0, 0, 0) == 0
-    assert clock.look(HOUR + 100, 100, 500) == HOUR
-    assert clock.due_ms(499, 1_000) == HOUR + 1_000
-    assert clock.due_ms(500, HOUR + 1_000) == HOUR + 1_000
-
-
-def test_after_a_step_back_wall_time_decides() -> None:
-    clock = looked((HOUR, 0, 0), (100, 100, 500))
-    assert clock.due_ms(499, HOUR + 1_000) == HOUR + 1_000
 
 
 def test_a_step_that_is_taken_back_costs_nothing() -> None:

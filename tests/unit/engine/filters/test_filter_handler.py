@@ -8,21 +8,19 @@ from typing import Any
 import pytest
 
 from kourou.errors import Code
-from kourou.model.filter import FilterPolicy
 from kourou.model.limits import (
     FILTER_CHECKED_BYTES_MAX,
     FILTER_SKIPS_REMEMBERED_MAX,
     FILTER_SOURCE_BYTES_MAX,
     FILTER_VERSIONS_MAX,
 )
-from kourou.protocol.bodies.filter_bodies import decode_filter_servers, decode_filters
+from kourou.protocol.bodies.filter_bodies import decode_filters
 from kourou.protocol.messages.broker_admin import UpdateAndCreateTopic
 from kourou.protocol.messages.filter_server import (
     ChangeFilter,
     GetFilters,
     PutFilter,
     RecordFilterSkip,
-    RegisterFilterServer,
 )
 from kourou_rigs.engine import Engine, header_of
 
@@ -68,10 +66,6 @@ def make_topic(engine: Engine) -> None:
     assert engine.replies[name].code == Code.SUCCESS
 
 
-def decided(engine: Engine, since: int = 0) -> list[str]:
-    return [stored.tag for stored in engine.events()[since:]]
-
-
 # -- uploading -------------------------------------------------------------------------------------
 
 
@@ -113,23 +107,6 @@ def test_a_digest_in_capitals_is_the_same(engine: Engine) -> None:
     assert header_of(put(engine, sha256=digest.upper())).version == 1
 
 
-# -- deciding --------------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F240")
-def test_a_restart_finds_every_filter_in_the_log(engine: Engine) -> None:
-    make_topic(engine)
-    put(engine)
-    put(engine, source(2))
-    change(engine, "policy", policy="skip")
-    skip(engine, 5, version=2)
-    change(engine, "quarantine", version=1, reason="it died")
-    again = Engine(left=engine.store)
-    assert again.control.filters == engine.control.filters
-    [late] = filters_reported(again)
-    assert (late.active, late.policy, late.skipped) == (2, FilterPolicy.SKIP, 1)
-
-
 # -- passing messages over -------------------------------------------------------------------------
 
 
@@ -167,13 +144,3 @@ def test_more_sources_than_an_answer_holds_are_asked_for_one_by_one(engine: Engi
     reply = engine.ask(GetFilters(with_source=True))
     assert (reply.code, "one filter at a time" in reply.remark) == (Code.SYSTEM_ERROR, True)
     assert len(filters_reported(engine, consumer_group="till0", with_source=True)) == 16
-
-
-def test_the_filter_servers_are_reported_with_the_address_of_the_request(engine: Engine) -> None:
-    for number in (9, 8):
-        table = {"local:internal": f"f{number}:1", "zmq:internal": f"z{number}:1"}
-        engine.ask(
-            RegisterFilterServer(filter_server_addr=f"f{number}:1", listeners=table), peer=number
-        )
-    reply = engine.ask(GetFilters())
-    assert decode_filter_servers(b"".join(reply.body)) == ["f8:1", "f9:1"]

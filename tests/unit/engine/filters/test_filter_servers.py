@@ -72,11 +72,6 @@ def test_a_late_farewell_does_not_take_its_successor_along(servers: FilterServer
     assert servers.addresses_for(peer(9)) == ["f2:20915"]
 
 
-def test_who_asks_is_known_by_its_connection(servers: FilterServerTable) -> None:
-    assert servers.address_of(peer(2)) == "f2:10915"
-    assert servers.address_of(peer(7)) == "zmq:127.0.0.1:7#7"
-
-
 @pytest.mark.parametrize(
     ("address", "table"),
     [

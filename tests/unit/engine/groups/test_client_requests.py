@@ -9,7 +9,6 @@ import pytest
 from kourou.engine.effects import Effect
 from kourou.engine.groups.client_requests import TOKENS, ClientRequests
 from kourou.errors import MessageIllegal, Throttled, TimedOut, UnknownOutcome
-from kourou.model import limits
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.groups import (
     GetConsumerRunningInfo,
@@ -44,26 +43,17 @@ def peer(number: int) -> Peer:
     return Peer(number, "local", ("127.0.0.1", 40_000 + number))
 
 
-def test_an_answer_ends_a_question() -> None:
-    asker = Asker()
-    asked = asker.ask(peer(1))
-    assert (asked.request, asked.body, asked.timeout_ms) == (REQUEST, (b"body",), 1_000)
-    answer = ClientAnswered(asked.token, peer(1), code=0, body=(b"{}",))
-    assert asker.asking.answered(5, answer) == [LogWarning("heard")]
-    assert asker.replies == [(5, answer)]
-    assert len(asker.asking) == 0
-    assert asker.asking.answered(6, answer) == []
-    assert asker.asking.expire(10_000) == []
-    assert asker.asking.drop_peer(11_000, peer(1)) == []
-    assert len(asker.replies) == 1
-
-
-def test_nobody_answers_for_another_peer() -> None:
+def test_who_was_asked_answers_and_only_once() -> None:
     asker = Asker()
     asked = asker.ask(peer(1))
     assert asker.asking.answered(5, ClientAnswered(asked.token, peer(2))) == []
     assert asker.replies == []
     assert len(asker.asking) == 1
+    answer = ClientAnswered(asked.token, peer(1), body=(b"{}",))
+    assert asker.asking.answered(6, answer) == [LogWarning("heard")]
+    assert asker.asking.answered(7, answer) == []
+    assert asker.asking.expire(10_000) == asker.asking.drop_peer(11_000, peer(1)) == []
+    assert asker.replies == [(6, answer)]
 
 
 def test_waiting_ends_at_the_deadline_and_not_before() -> None:
@@ -116,10 +106,6 @@ def test_what_an_answer_cannot_do_is_a_warning() -> None:
     assert isinstance(said, LogWarning)
     assert "too large" in str(said)
     assert len(asking) == 0
-
-
-def test_the_limit_leaves_room_for_every_token() -> None:
-    assert limits.CLIENT_QUESTIONS_MAX < TOKENS
 
 
 def test_a_member_that_cannot_be_asked_is_named(engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,14 +105,3 @@ def test_a_group_with_very_many_queues_is_recorded_in_several_events():
     assert len(state.table["g"]["T"]) == PROGRESS_EVENT_ENTRIES_MAX
     assert state.table["g"]["U"] == {0: 1}
     assert max(len(encode_event(event)) for event in events) < 4 * 1024 * 1024
-
-
-def test_a_copy_stays_behind_and_knows_only_what_is_recorded():
-    state, commits = progress_and_commits({"g": {"T": {0: 1}}})
-    commits.commit("g", "T", 0, 2)
-    copy = state.copy()
-    assert copy == state
-    assert copy.offset("g", "T", 0) == 1
-    apply(state, commits.record())
-    assert copy.table == {"g": {"T": {0: 1}}}
-    assert copy != state

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from kourou.engine.pulls import pull_handler
 from kourou.engine.pulls import pull_handler as pulls
 from kourou.engine.pulls.pull_handler import ParkedPull, ParkedPulls
 from kourou.errors import Code
@@ -170,19 +169,6 @@ def peer(number: int) -> Peer:
 def parked(number: int, *, queue_id: int = 0, offset: int = 5, at_ms: int = 100) -> ParkedPull:
     request = pull(offset, queue_id)
     return ParkedPull(Received(ReplyTo(peer(number), 1), request, (), 0), request, at_ms)
-
-
-def test_there_is_a_limit_and_who_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_handler, "HOLDS_MAX", 2)
-    pulls = ParkedPulls()
-    pulls.add(parked(1))
-    assert not pulls.full
-    pulls.add(parked(2))
-    assert pulls.full
-    with pytest.raises(AssertionError):
-        pulls.add(parked(3))
-    pulls.drop_peer(peer(1))
-    assert not pulls.full
 
 
 def test_random_use_never_leaks() -> None:

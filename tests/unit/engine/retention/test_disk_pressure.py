@@ -45,14 +45,6 @@ def test_levels(pressure: DiskPressure, percent: float, level: DiskLevel) -> Non
     assert pressure.level is level
 
 
-def test_a_disk_that_refuses_space_is_full_whatever_its_figures_say(pressure: DiskPressure) -> None:
-    use(pressure, 10, full=True)
-    assert pressure.level is DiskLevel.FORCING
-    assert not pressure.refusing
-    use(pressure, 10)
-    assert pressure.level is DiskLevel.NORMAL
-
-
 def test_thresholds_change_while_it_runs_and_never_cross(
     pressure: DiskPressure, policy: EffectivePolicy
 ) -> None:

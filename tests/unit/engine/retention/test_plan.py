@@ -19,11 +19,6 @@ def test_expired_is_a_run_from_the_oldest_on() -> None:
     assert [retention.older_than(aged, age) for age in (91, 90, 80, 70, 0)] == [0, 1, 2, 4, 4]
 
 
-@pytest.mark.parametrize(("count", "share"), [(1, 1), (3, 1), (4, 1), (8, 2), (100, 25)])
-def test_a_pass_takes_a_quarter(count: int, share: int) -> None:
-    assert retention.pass_share(segments(*[9] * count)) == share
-
-
 def test_relief_is_as_little_as_helps_or_nothing() -> None:
     three = segments(3, 2, 1)
     assert [retention.relief(three, over) for over in (1, 100, 101, 300)] == [1, 1, 2, 3]

@@ -43,6 +43,10 @@ from kourou.runtime import LogWarning, Tick
 from kourou_rigs.engine import Engine, pull
 from kourou_rigs.pair import Pair
 
+TOPIC = UpdateAndCreateTopic(
+    topic="t", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6
+)
+
 
 @pytest.fixture
 def pair() -> Pair:
@@ -117,9 +121,7 @@ def test_what_changes_the_log_is_refused_with_the_leaders_address(pair, kind) ->
     follower = pair.follower
     handler = follower.core._handlers[kind]
     assert handler == follower.core.role._refuse
-    topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
-                                 write_queue_nums=1, perm=6)  # fmt: skip
-    reply = follower.ask(topic)
+    reply = follower.ask(TOPIC)
     assert reply.code == Code.SERVICE_NOT_AVAILABLE
     assert "a follower of broker-a at 10.0.0.1:10911" in reply.remark
 
@@ -254,9 +256,7 @@ def test_a_group_that_is_new_reads_from_a_follower_and_is_made_by_none(
 def test_writes_are_refused_with_the_address_that_came_with_the_connection(pair) -> None:
     pair.disconnect()
     pair.follower.handle(LeaderConnected(pair.peer, "10.0.0.9:10911"))
-    topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
-                                 write_queue_nums=1, perm=6)  # fmt: skip
-    reply = pair.follower.ask(topic)
+    reply = pair.follower.ask(TOPIC)
     assert reply.code == Code.SERVICE_NOT_AVAILABLE
     assert "10.0.0.9:10911" in reply.remark
 

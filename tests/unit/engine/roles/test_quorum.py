@@ -74,6 +74,8 @@ def test_nothing_is_recorded_before_the_epoch_is_open(leader) -> None:
 @pytest.mark.feature("F160")
 def test_a_send_is_answered_when_a_majority_has_it(leader, quorum, draft, records) -> None:
     name = leader.send(*records([draft()]))
+    assert leader.flushes_wanted == 0, "whoever ships flushes"
+    assert leader.core.parts.confirmations.pending == 1
     leader.flush()
     assert name not in leader.replies
     quorum.confirm(leader, leader.store.end - 1)
@@ -161,6 +163,7 @@ def test_a_lease_that_is_over_holds_answers_back(leader, quorum, draft, records)
     name = leader.send(*records([draft()]))
     quorum.confirm(leader)
     assert name not in leader.replies
+    assert leader.core.parts.confirmations.confirmed == leader.store.end, "readers may have it"
     quorum.sure = True
     leader.advance(100)
     assert leader.replies[name].code == Code.SUCCESS

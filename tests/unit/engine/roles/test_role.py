@@ -8,7 +8,7 @@ import pytest
 
 from kourou.engine.admin.history import state_body
 from kourou.engine.control import ControlState, decode_state, encode_state, evolve
-from kourou.engine.effects import ChangeRole, Effect, Forward
+from kourou.engine.effects import ChangeRole, Effect
 from kourou.engine.inputs import Fenced
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import ANYWHERE, QuorumMember
@@ -33,6 +33,9 @@ from kourou_rigs.quorum import GivenQuorum
 
 PROMOTED = 2**32 + 64 + 1
 LEADS = LeaderRole(MemoryStore(), epoch=PROMOTED)
+TOPIC = UpdateAndCreateTopic(
+    topic="t", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6
+)
 
 
 @pytest.fixture
@@ -121,9 +124,7 @@ def test_the_promoted_core_opens_that_epoch_and_every_later_start_a_higher_one(p
     assert leader.control.replicas.epochs[-1] == (PROMOTED, end)
     assert leader.control.replicas.leader == "broker-a/1"
     assert leader.control.replicas.role == "SYNC_MASTER"
-    topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
-                                 write_queue_nums=1, perm=6)  # fmt: skip
-    assert leader.ask(topic).code == Code.SUCCESS
+    assert leader.ask(TOPIC).code == Code.SUCCESS
     role = LeaderRole(leader.store, sync=True)
     again = Engine(policy=pair._policy(1), left=leader.store, role=role)
     assert again.control.replicas.epoch == PROMOTED + 64
@@ -187,9 +188,7 @@ def test_the_name_must_be_that_of_the_log(pair) -> None:
 def test_a_leader_that_is_outdone_stores_nothing_more_and_says_so(pair) -> None:
     leader = pair.leader
     leader.handle(Fenced(PROMOTED))
-    topic = UpdateAndCreateTopic(topic="t", default_topic="TBW102", read_queue_nums=1,
-                                 write_queue_nums=1, perm=6)  # fmt: skip
-    reply = leader.ask(topic)
+    reply = leader.ask(TOPIC)
     assert reply.code != Code.SUCCESS
     assert f"it started epoch {PROMOTED}" in reply.remark
     assert status(leader).fenced == PROMOTED
@@ -331,12 +330,6 @@ def test_one_hand_over_waits_for_the_end_of_another() -> None:
     assert not handed_over(engine)
 
 
-def test_a_follower_forwards_the_request_to_its_leader() -> None:
-    engine = following(leader="n0")
-    engine.send(transfer())
-    assert [one.member for one in engine.effects if isinstance(one, Forward)] == ["n0"]
-
-
 def test_nobody_is_promoted_in_a_group_and_nothing_handed_over_without_one(pair) -> None:
     for engine in (elected(), following(leader="n0")):
         reply = engine.ask(promote(force=True))
@@ -361,13 +354,6 @@ def state() -> ControlState:
     apply(found, EpochOpened(1, 500, "a/0", "SYNC_MASTER"))
     apply(found, InSyncChanged((1, 2), (), "caught up"))
     return found
-
-
-def test_an_epoch_begins_where_it_says_and_not_at_its_record() -> None:
-    found = state()
-    assert found.replicas == ReplicaAggregate([(1, 500)], "a/0", "SYNC_MASTER", (1, 2))
-    assert found.replicas.epoch == 1
-    assert ReplicaAggregate().epoch == 0
 
 
 def test_a_new_epoch_forgets_whose_copies_counted() -> None:
@@ -407,15 +393,6 @@ def test_whoever_opened_the_newest_epoch_goes_on_leading() -> None:
     assert not leads(replicas, "broker-a", 0)
     assert not leads(replicas, "broker-a", 11)
     assert not leads(ReplicaAggregate(), "broker-a", 1), "nobody ever followed"
-
-
-@pytest.mark.feature("F137")
-def test_a_follower_is_not_promoted_while_its_leader_is_heard() -> None:
-    with pytest.raises(
-        Rejected, match=r"the leader at a:1 is online: its last message arrived 40 ms ago"
-    ):
-        check_promotion(ReplicaAggregate(), 1, leader="a:1", silent_ms=40)
-    check_promotion(ReplicaAggregate(), 1, leader="a:1", silent_ms=None)
 
 
 def test_a_follower_whose_copy_counts_is_promoted_before_one_whose_does_not() -> None:
