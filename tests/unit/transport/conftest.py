@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -190,7 +191,7 @@ class RemotingHost:
         self.order.append("frames")
         if self.echo:
             for inbound in batch:
-                self.server.send(inbound.peer, (_whole(inbound),))
+                self.server.send(inbound.peer, (self.whole(inbound),))
 
     def _gone(self, peer: Peer) -> None:
         self.lost.append(peer)
@@ -200,6 +201,13 @@ class RemotingHost:
     def frames(self) -> list[InboundFrame]:
         return [inbound for batch in self.batches for inbound in batch]
 
+    @staticmethod
+    def whole(inbound: InboundFrame) -> bytes:
+        """A frame as it was sent."""
+        header, body = inbound.frame.header, inbound.frame.body
+        word = inbound.frame.header_type << 24 | len(header)
+        return struct.pack(">II", 4 + len(header) + len(body), word) + header + body
+
     @property
     def opaques(self) -> list[int]:
         return [
@@ -207,8 +215,11 @@ class RemotingHost:
             for one in self.frames
         ]
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+    async def connect(
+        self, trust: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """In clear text, or over TLS by a client that trusts so."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port, ssl=trust)
         self.writers.append(writer)
         return reader, writer
 
@@ -221,12 +232,6 @@ class RemotingHost:
                 await writer.wait_closed()
             except OSError:
                 continue  # the server was faster
-
-
-def _whole(inbound: InboundFrame) -> bytes:
-    header, body = inbound.frame.header, inbound.frame.body
-    word = inbound.frame.header_type << 24 | len(header)
-    return struct.pack(">II", 4 + len(header) + len(body), word) + header + body
 
 
 @pytest.fixture

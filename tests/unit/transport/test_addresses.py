@@ -69,6 +69,14 @@ def test_a_taken_port_differs_from_other_errors() -> None:
     assert "h:1: denied" in str(cannot_bind("h", 1, OSError(errno.EACCES, "denied")))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:9876", "broker-1:1", "[::1]:65535"])
-def test_an_address_joined_of_its_parts_is_the_same(address: str) -> None:
-    assert join_address(*split_address(address)) == address
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("127.0.0.1:9876", ("127.0.0.1", 9876)),
+        ("tcp://broker-1:0", ("broker-1", 0)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_an_address_has_two_parts(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
+    assert join_address(*parts) == address.removeprefix("tcp://")

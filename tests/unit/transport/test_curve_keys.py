@@ -323,24 +323,17 @@ async def test_nothing_can_be_read_on_the_way(make_host: Any, connect: Connect, 
     assert b"a secret of ours" not in seen
 
 
-async def test_a_key_that_is_not_let_in_is_named(
+async def test_a_key_that_is_not_let_in_is_named_and_once_added_let_in_by_the_next_attempt(
     make_host: Any, connect: Connect, keys: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = make_host(curve=keys.server)
+    connection = connect(host.address, curve=keys.stranger)
     why = f"the server refused this client: add the public key {keys.stranger.own.pair.public}"
-    said = await refused(connect(host.address, curve=keys.stranger), why)
+    said = await refused(connection, why)
     assert "curveClients" in said
     assert keys.stranger.own.pair.secret not in said
     assert f"its public key {keys.stranger.own.pair.public} is not in curveClients" in caplog.text
     assert host.frames == []
-
-
-async def test_a_key_that_is_added_is_let_in_by_the_next_attempt(
-    make_host: Any, connect: Connect, keys: Keys
-) -> None:
-    host = make_host(curve=keys.server)
-    connection = connect(host.address, curve=keys.stranger)
-    await refused(connection, "the server refused this client")
     write_public(keys.folder / "client" / "new.key", keys.stranger.own.pair.public)
     await connection.request(ASK, timeout_ms=PATIENT_MS)
     assert len(host.frames) == 1
@@ -414,6 +407,8 @@ async def test_a_name_is_known_by_its_name_wherever_it_is(
 async def test_whoever_has_keys_may_listen_to_the_network_and_says_nothing_of_clear_text(
     make_host: Any, keys: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
+    with pytest.raises(ConfigError, match="refusing to listen"):
+        make_host(bind="0.0.0.0:0")
     with caplog.at_level(logging.WARNING):
         make_host(bind="0.0.0.0:0", curve=keys.server)
         assert "clear text" not in caplog.text

@@ -22,22 +22,6 @@ def test_what_never_left_cannot_be_answered() -> None:
     assert pending.waiting == 1
 
 
-def test_waiting_requests_leave_in_order() -> None:
-    pending = PendingRequests()
-    first, oneway = request(), Pending(None, 100, 100, [b"abc"])
-    assert pending.add_waiting(1, first)
-    assert pending.add_waiting(2, oneway)
-    assert pending.waiting_bytes == 13
-    assert pending.first_waiting() is first
-    first.parts = None
-    pending.first_left()
-    assert pending.first_waiting() is oneway
-    oneway.parts = None
-    pending.first_left()
-    assert pending.first_waiting() is None
-    assert (pending.waiting, pending.waiting_bytes, pending.in_flight) == (0, 0, 1)
-
-
 def test_the_waiting_room_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SOCKET_HWM_MESSAGES", 2)
     monkeypatch.setattr(limits, "PEER_QUEUE_BYTES_MAX", 25)
@@ -61,17 +45,3 @@ def test_what_waits_gives_up_by_its_own_time() -> None:
     pending.first_left()
     assert pending.expire(99).left == []
     assert pending.expire(100).left == [one]
-
-
-def test_those_that_were_sent_before_one_of_them_can_be_taken() -> None:
-    pending = PendingRequests()
-    for correlation in (1, 2, 4):
-        one = request()
-        one.parts = None
-        pending.add_sent(correlation, one)
-    pending.add_waiting(5, request())
-    assert (pending.sent(), pending.sent(3)) == ([1, 2, 4], [1, 2])
-    assert len(pending.take_sent(3)) == 2
-    assert (pending.sent(), pending.in_flight, pending.waiting) == ([4], 1, 1)
-    assert len(pending.take_sent()) == 1
-    assert pending.answered(4) is None

@@ -53,19 +53,6 @@ async def enforcing(make_remoting_host: Make, files: TlsFiles) -> Host:
     return make_remoting_host(tls=ServerTls(files, enforcing=True))
 
 
-def client(authority: Authority, pair: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-    """What a client trusts, and what it presents."""
-    return authority.trusted(pair)
-
-
-async def connect(host: Host, context: ssl.SSLContext) -> Stream:
-    reader, writer = await asyncio.open_connection(
-        "127.0.0.1", host.server.port, ssl=context, server_hostname="localhost"
-    )
-    host.writers.append(writer)
-    return reader, writer
-
-
 def presented(stream: Stream) -> str:
     """The name in the server's certificate."""
     certificate = stream[1].get_extra_info("peercert")
@@ -80,7 +67,7 @@ async def test_frames_pass_over_tls_and_in_clear_text_on_one_port(
 ) -> None:
     host.echo = True
     plain = await host.connect()
-    secret = await connect(host, client(authority))
+    secret = await host.connect(authority.trusted())
     for reader, writer in (plain, secret):
         sent = frame(7, b"x" * 1_000)
         writer.write(sent)
@@ -88,17 +75,6 @@ async def test_frames_pass_over_tls_and_in_clear_text_on_one_port(
     assert [one.peer.protocol for one in host.frames] == ["tcp", "tcp"]
     assert host.frames[1].peer.address == secret[1].get_extra_info("sockname")
     assert (host.server.statistics().peers, host.server.statistics().peers_tls) == (2, 1)
-
-
-async def test_a_connection_in_clear_text_runs_the_same_code_as_without_tls(
-    host: Host, remoting_host: Host, until: Until
-) -> None:
-    for each in (host, remoting_host):
-        _, writer = await each.connect()
-        writer.write(frame(1))
-        await until(lambda each=each: bool(each.frames))  # type: ignore[misc]  # a default binds it
-    kinds = [{type(link) for link in each.server._links.values()} for each in (host, remoting_host)]
-    assert kinds[0] == kinds[1]
 
 
 @pytest.mark.fault
@@ -113,7 +89,7 @@ async def test_enforced_tls_closes_clear_text_before_any_request_is_seen(
     assert "it does not use TLS, which this listener requires" in caplog.text
     assert len(enforcing.lost) == 1
     enforcing.echo = True
-    reader, writer = await connect(enforcing, client(authority))
+    reader, writer = await enforcing.connect(authority.trusted())
     writer.write(frame(1))
     assert await reader.readexactly(len(frame(1))) == frame(1)
 
@@ -123,7 +99,7 @@ async def test_without_tls_a_handshake_is_closed_with_the_setting_in_the_log(
     remoting_host: Host, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        await connect(remoting_host, client(authority))
+        await remoting_host.connect(authority.trusted())
     assert "the peer uses TLS, which is disabled here (tls.server.mode)" in caplog.text
 
 
@@ -147,7 +123,7 @@ async def test_large_frames_pass_in_records_of_any_size(
 ) -> None:
     chance = random.Random(seed)
     host.echo = True
-    reader, writer = await connect(host, client(authority))
+    reader, writer = await host.connect(authority.trusted())
     sent = b"".join(frame(n, chance.randbytes(size)) for n, size in enumerate((1 << 20, 0, 70_001)))
     at = 0
     while at < len(sent):
@@ -164,7 +140,7 @@ async def test_all_frames_of_a_record_are_one_batch(
     host: Host, authority: Authority, until: Until
 ) -> None:
     """Nothing that was decrypted stays behind: the socket would not report it again."""
-    _, writer = await connect(host, client(authority))
+    _, writer = await host.connect(authority.trusted())
     writer.write(b"".join(map(frame, range(100))))
     await until(lambda: len(host.frames) == 100)
     assert len(host.batches) == 1
@@ -176,7 +152,7 @@ async def test_all_frames_of_a_record_are_one_batch(
 async def test_a_handshake_and_requests_in_one_packet(host: Host, authority: Authority) -> None:
     """The last message of a handshake and the first request may arrive together, byte by byte."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    session = client(authority).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    session = authority.trusted().wrap_bio(incoming, outgoing, server_hostname="localhost")
     host.echo = True
     reader, writer = await host.connect()
     while True:
@@ -203,7 +179,7 @@ async def test_a_handshake_and_requests_in_one_packet(host: Host, authority: Aut
 
 async def test_many_small_answers_share_records(host: Host, authority: Authority) -> None:
     host.echo = True
-    reader, writer = await connect(host, client(authority))
+    reader, writer = await host.connect(authority.trusted())
     writer.write(frame(0))
     await reader.readexactly(len(frame(0)))
     before = host.server.statistics().bytes_out
@@ -216,27 +192,11 @@ async def test_many_small_answers_share_records(host: Host, authority: Authority
 # -- slow and silent clients
 
 
-async def stuffed(host: Host, until: Until, authority: Authority, total: int) -> asyncio.Transport:
-    """A client that does not read, and to which so much was sent."""
-    _, writer = await connect(host, client(authority))
-    writer.write(frame(1))
-    await until(lambda: bool(host.frames))
-    raw = writer.transport.get_extra_info("socket")
-    transport: Any = writer.transport
-    transport.pause_reading()
-    transport._ssl_protocol._transport.pause_reading()
-    assert raw is not None
-    for _ in range(total // 1_000_000):
-        host.server.send(host.frames[0].peer, (bytes(1_000_000),))
-    await until(lambda: host.server.statistics().queued_bytes > 0)
-    return transport  # type: ignore[no-any-return]  # it has private parts
-
-
 @pytest.mark.fault
 async def test_what_a_slow_reader_does_not_take_waits_and_arrives(
     host: Host, until: Until, authority: Authority
 ) -> None:
-    reader, writer = await connect(host, client(authority))
+    reader, writer = await host.connect(authority.trusted())
     writer.write(frame(1))
     await until(lambda: bool(host.frames))
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that reads
@@ -252,36 +212,6 @@ async def test_what_a_slow_reader_does_not_take_waits_and_arrives(
     sent = b"".join(pieces)
     assert await reader.readexactly(len(sent)) == sent
     assert (host.server.statistics().queued_bytes, host.lost) == (0, [])
-
-
-@pytest.mark.fault
-async def test_who_reads_nothing_for_too_long_is_cut_off(
-    host: Host,
-    until: Until,
-    authority: Authority,
-    sweeping: None,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    await stuffed(host, until, authority, 30_000_000)
-    host.server._sweep()
-    host.clock.advance(limits.PEER_STUCK_MS_MAX - 1)
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert host.lost == []
-    host.clock.advance(1)
-    await until(lambda: len(host.lost) == 1)
-    assert "it has read nothing for 5000 ms" in caplog.text
-    assert host.server.statistics().queued_bytes == 0
-
-
-@pytest.mark.fault
-async def test_a_queue_that_overflows_is_cut_off(
-    host: Host, until: Until, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "PEER_QUEUE_BYTES_MAX", 8_000_000)
-    await stuffed(host, until, authority, 60_000_000)
-    await until(lambda: len(host.lost) == 1)
-    assert host.server.statistics().peers_cut == 1
 
 
 @pytest.mark.fault
@@ -313,7 +243,7 @@ async def test_a_handshake_that_trickles_is_closed_as_one_that_stops(
 ) -> None:
     """Its time counts from the connection on: a byte now and then does not prolong it."""
     outgoing = ssl.MemoryBIO()
-    session = client(authority).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    session = authority.trusted().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
         session.do_handshake()
     hello = outgoing.read()
@@ -332,7 +262,7 @@ async def test_a_handshake_in_time_stays_and_a_silent_plain_client_may_wait(
     host: Host, authority: Authority, sweeping: None
 ) -> None:
     host.server._sweep()
-    await connect(host, client(authority))
+    await host.connect(authority.trusted())
     await host.connect()
     host.clock.advance(limits.TLS_HANDSHAKE_MS_MAX)
     for _ in range(20):
@@ -348,7 +278,7 @@ async def test_garbage_instead_of_a_handshake_closes_that_connection_alone(
     host: Host, authority: Authority, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     host.echo = True
-    reader, writer = await connect(host, client(authority))
+    reader, writer = await host.connect(authority.trusted())
     for number in range(5):
         _, bad = await host.connect()
         bad.write(TLS_HANDSHAKE + b" is how a record begins, not this")
@@ -363,7 +293,7 @@ async def test_garbage_instead_of_a_handshake_closes_that_connection_alone(
 async def test_bytes_that_were_changed_on_the_way_close_the_connection(
     host: Host, authority: Authority, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, writer = await connect(host, client(authority))
+    _, writer = await host.connect(authority.trusted())
     raw: Any = writer.transport
     raw._ssl_protocol._transport.write(b"\x17\x03\x03\x00\x20" + bytes(32))
     await until(lambda: len(host.lost) == 1)
@@ -373,13 +303,13 @@ async def test_bytes_that_were_changed_on_the_way_close_the_connection(
 
 @pytest.mark.fault
 async def test_an_old_version_gets_an_alert(host: Host, authority: Authority) -> None:
-    old = client(authority)
+    old = authority.trusted()
     old.set_ciphers("DEFAULT:@SECLEVEL=0")
     old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"):
-        await connect(host, old)
+        await host.connect(old)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -387,9 +317,9 @@ async def test_both_current_versions_are_served_without_tickets(
     host: Host, authority: Authority, version: ssl.TLSVersion
 ) -> None:
     host.echo = True
-    context = client(authority)
+    context = authority.trusted()
     context.minimum_version = context.maximum_version = version
-    reader, writer = await connect(host, context)
+    reader, writer = await host.connect(context)
     writer.write(frame(1))
     await reader.readexactly(len(frame(1)))
     used = writer.get_extra_info("ssl_object")
@@ -402,7 +332,7 @@ async def test_the_end_of_either_side_is_a_close_notify(
     host: Host, authority: Authority, until: Until
 ) -> None:
     with socketlib.create_connection(("127.0.0.1", host.server.port)) as raw:
-        context = client(authority)
+        context = authority.trusted()
         loop = asyncio.get_running_loop()
         secret = await loop.run_in_executor(
             None, lambda: context.wrap_socket(raw, server_hostname="localhost")
@@ -418,7 +348,7 @@ async def test_the_end_of_either_side_is_a_close_notify(
 async def test_a_client_that_ends_its_stream_is_lost_after_its_last_frames(
     host: Host, authority: Authority, until: Until
 ) -> None:
-    _, writer = await connect(host, client(authority))
+    _, writer = await host.connect(authority.trusted())
     writer.write(frame(1))
     writer.close()
     await until(lambda: len(host.lost) == 1)
@@ -458,7 +388,7 @@ async def test_client_certificates_are_verified_as_far_as_the_settings_say(
     pair = authorities[shown].pair("client") if shown else None
     answer = b""
     try:  # with TLS 1.3 a client hears of the refusal when it reads
-        reader, writer = await connect(host, client(authority, pair))
+        reader, writer = await host.connect(authority.trusted(pair))
         writer.write(frame(1))
         answer = await reader.read(1_000)
     except (ssl.SSLError, ConnectionError):
@@ -475,9 +405,9 @@ async def test_the_subject_of_a_certificate_comes_with_every_frame(
     host = make_remoting_host(tls=ServerTls(tls, enforcing=False))
     host.echo = True
     subject = r"CN=till\, 1+UID=7,O=Example"
-    own = client(authority, authority.pair("client", subject=subject))
+    own = authority.trusted(authority.pair("client", subject=subject))
     own.minimum_version = own.maximum_version = version
-    streams = [await connect(host, own), await connect(host, client(authority))]
+    streams = [await host.connect(own), await host.connect(authority.trusted())]
     streams.append(await host.connect())
     for number, (reader, writer) in enumerate(streams * 2):
         writer.write(frame(number))
@@ -494,11 +424,11 @@ async def test_a_changed_pair_serves_new_connections_and_the_open_ones_stay(
 ) -> None:
     caplog.set_level("INFO", "kourou.transport")
     host.echo = True
-    before = await connect(host, client(authority))
+    before = await host.connect(authority.trusted())
     for target, source in zip((files.certificate, files.key), authority.pair("next"), strict=True):
         source.replace(target)
     host.server._sweep()
-    after = await connect(host, client(authority))
+    after = await host.connect(authority.trusted())
     assert (presented(before), presented(after)) == ("server", "next")
     for reader, writer in (before, after):
         writer.write(frame(1))
@@ -525,12 +455,12 @@ async def test_files_that_cannot_be_used_change_nothing_and_are_logged_once(
     for _ in range(3):
         host.server._sweep()
     assert caplog.text.count("TLS continues with the earlier certificate and key") == 1
-    assert presented(await connect(host, client(authority))) == "server"
+    assert presented(await host.connect(authority.trusted())) == "server"
     if change == "mismatch":
         assert "are not a pair" in caplog.text
         other[1].replace(files.key)  # the second half of the change
         host.server._sweep()
-        assert presented(await connect(host, client(authority))) == "next"
+        assert presented(await host.connect(authority.trusted())) == "next"
 
 
 async def test_authorities_of_clients_are_read_again(
@@ -544,7 +474,7 @@ async def test_authorities_of_clients_are_read_again(
     host.echo = True
     trust.write_bytes(other.path.read_bytes() + authority.path.read_bytes())
     host.server._sweep()
-    reader, writer = await connect(host, client(authority, other.pair("client")))
+    reader, writer = await host.connect(authority.trusted(other.pair("client")))
     writer.write(frame(1))
     assert await reader.readexactly(len(frame(1))) == frame(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket as socketlib
 import subprocess
@@ -23,6 +22,7 @@ from kourou.protocol.wire.frames import Frame, encode_reply, encode_request
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
+from kourou_rigs.forked import in_child
 
 Host = Any  # tests/unit/transport/conftest.py
 Connect = Callable[..., ZmqConnection]
@@ -267,30 +267,17 @@ async def test_a_reply_that_is_no_reply_is_a_decode_error(host: Host, until: Unt
         await asked
 
 
-def outcome_in_child(work: Callable[[], None]) -> int:
-    """Run `work` in a forked child; 0 if it did not raise."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 async def test_a_child_process_never_uses_its_parents_sockets(host: Host) -> None:
     connection = host.connect()
     await connection.request(ASK, timeout_ms=PATIENT_MS)
     parent = process_context()
 
-    def use_in_child() -> None:
+    def use_in_child() -> bool:
         with pytest.raises(Unavailable, match="before this process forked"):
             connection.oneway(ASK)
-        assert process_context() is not parent
+        return process_context() is parent
 
-    assert outcome_in_child(use_in_child) == 0
+    assert in_child(use_in_child) == "False"
     assert (await connection.request(ASK, timeout_ms=PATIENT_MS)).code == 0
 
 

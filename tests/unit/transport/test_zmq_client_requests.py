@@ -12,14 +12,11 @@ import zmq
 
 from kourou.errors import UnknownOutcome
 from kourou.model.limits import FRAME_PARTS_MAX
-from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse, GetNamesrvConfig
+from kourou.protocol.messages.namesrv import GetKvConfig, GetKvConfigResponse
 from kourou.protocol.wire.frames import (
-    Frame,
-    FrameKind,
     decode_frame,
     decode_reply,
     decode_request,
-    encode_reply,
     encode_request,
 )
 from kourou.transport.zmq_client import ZmqConnection
@@ -33,16 +30,6 @@ PATIENT_MS = 20_000
 
 
 @pytest.mark.feature("F041")
-async def test_a_request_is_answered(host: Host, connect: Connect) -> None:
-    reply = await connect(host.address).request(ASK, body=(b"one", b"two"), timeout_ms=PATIENT_MS)
-    assert (reply.code, reply.remark) == (0, "well")
-    assert reply.header == GetKvConfigResponse(value="v")
-    assert [bytes(part) for part in reply.body] == [b"one", b"two"]
-    assert decode_request(host.frames[0].frame) == ASK
-    assert 0 < host.frames[0].frame.deadline_ms <= PATIENT_MS
-
-
-@pytest.mark.feature("F041")
 async def test_many_requests_share_a_connection(host: Host, connect: Connect) -> None:
     connection = connect(host.address)
     bodies = [str(number).encode() for number in range(500)]
@@ -53,11 +40,16 @@ async def test_many_requests_share_a_connection(host: Host, connect: Connect) ->
     assert len({inbound.peer.id for inbound in host.frames}) == 1
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 8_192, 131_072, 4 * 1024 * 1024])
-async def test_bodies_of_any_size_arrive_unchanged(host: Host, connect: Connect, size: int) -> None:
-    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    reply = await connect(host.address).request(ASK, body=(body,), timeout_ms=PATIENT_MS)
-    assert bytes(reply.body[0]) == body
+async def test_bodies_of_any_size_arrive_unchanged(
+    make_host: Callable[..., Host], connect: Connect, keys: Any, size: int, encrypted: bool
+) -> None:
+    host = make_host(curve=keys.server) if encrypted else make_host()
+    connection = connect(host.address, curve=keys.client if encrypted else None)
+    bodies = (bytes(range(256)) * (size // 256) + bytes(size % 256), b"more")
+    reply = await connection.request(ASK, body=bodies, timeout_ms=PATIENT_MS)
+    assert tuple(map(bytes, reply.body)) == bodies
 
 
 def test_everything_works_on_uvloop(make_host: Callable[[], Host], until: Until) -> None:
@@ -74,38 +66,6 @@ def test_everything_works_on_uvloop(make_host: Callable[[], Host], until: Until)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(talk()) == 100
-
-
-async def test_oneway_is_not_answered_and_a_notice_is_heard(
-    host: Host, connect: Connect, until: Until
-) -> None:
-    heard: list[Frame] = []
-    connection = connect(host.address, on_notify=heard.append)
-    connection.oneway(ASK, body=(b"x",))
-    await until(lambda: bool(host.frames))
-    assert host.frames[0].frame.kind is FrameKind.ONEWAY
-    notice = encode_request(GetNamesrvConfig(), correlation=0, deadline_ms=0, kind=FrameKind.NOTIFY)
-    assert host.server.send(host.frames[0].peer, [notice])
-    await until(lambda: bool(heard))
-    assert heard[0].kind is FrameKind.NOTIFY
-    assert heard[0].code == GetNamesrvConfig.code
-    assert connection.statistics().answered == 0
-
-
-async def test_a_server_may_ask_its_client(host: Host, connect: Connect, until: Until) -> None:
-    host.answering = False
-    connection = connect(host.address)
-
-    def answer(frame: Frame) -> None:
-        connection.send_parts([encode_reply(frame.correlation, 207, "no")])
-
-    connection._on_notify = answer
-    connection.oneway(ASK)
-    await until(lambda: bool(host.frames))
-    question = encode_request(GetNamesrvConfig(), correlation=77, deadline_ms=1000)
-    host.server.send(host.frames[0].peer, [question])
-    await until(lambda: len(host.frames) == 2)
-    assert (host.frames[1].frame.kind, host.frames[1].frame.correlation) == (FrameKind.REPLY, 77)
 
 
 async def test_the_peer_is_distinguished_by_id_and_address(host: Host, connect: Connect) -> None:

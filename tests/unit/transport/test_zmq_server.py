@@ -24,7 +24,6 @@ from kourou.runtime import Peer
 from kourou.transport import curve_server, tcp_link, tcp_server
 from kourou.transport.rate_limited_log import INTERVAL_MS, KINDS_MAX, RateLimitedLog
 from kourou.transport.zmq_client import ZmqConnection
-from kourou.transport.zmq_server import ZmqServer
 from kourou.transport.zmq_socket import arm_dealer, process_context
 from kourou_rigs.clock import ManualClock
 
@@ -411,18 +410,6 @@ async def test_a_peer_whose_queue_overflows_is_cut_off(
 
 
 # -- addresses
-
-
-async def test_an_open_address_is_refused_unless_wanted(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ConfigError, match="refusing to listen"):
-        ZmqServer("0.0.0.0:0", lambda batch: None, lambda peer: None)
-    with caplog.at_level(logging.WARNING, "kourou.transport"):
-        server = ZmqServer(
-            "0.0.0.0:0", lambda batch: None, lambda peer: None, insecure_network=True
-        )
-        server.start()
-        server.close()
-    assert "clear text" in caplog.text
 
 
 async def test_a_taken_port_is_one_clear_sentence(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
@@ -14,36 +13,18 @@ import pytest
 import zmq
 
 from kourou.model import limits
-from kourou.transport.addresses import split_address
 from kourou.transport.curve_keys import AllowedKeys
-from kourou.transport.wire import PATIENT, WireEvent, WireTimeouts
+from kourou.transport.wire import PATIENT, WireTimeouts
 from kourou.transport.zmq_socket import (
-    ConnectionEvent,
     EdgeReader,
-    ZmqMonitor,
     close_domain,
-    endpoint_of,
-    has_input,
     open_dealer,
     open_domain,
     open_router,
     process_context,
-    receive_rest,
-    send_parts,
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "parts", "endpoint"),
-    [
-        ("127.0.0.1:9876", ("127.0.0.1", 9876), "tcp://127.0.0.1:9876"),
-        ("tcp://broker-1:0", ("broker-1", 0), "tcp://broker-1:0"),
-        ("[::1]:65535", ("::1", 65535), "tcp://[::1]:65535"),
-    ],
-)
-def test_addresses(text: str, parts: tuple[str, int], endpoint: str) -> None:
-    assert split_address(text) == parts
-    assert endpoint_of(text) == endpoint
+from kourou_rigs.forked import in_child
+from kourou_rigs.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -82,32 +63,6 @@ def test_no_queue_is_endless_and_no_frame_unlimited(
         assert 0 < int(socket.get(zmq.HEARTBEAT_IVL)) < int(socket.get(zmq.HEARTBEAT_TIMEOUT))
 
 
-@pytest.mark.parametrize("size", [0, 10, 200_000])
-def test_a_message_out_and_in(pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]], size: int) -> None:
-    second, first = pair  # the connecting end can send before the connection stands
-    body = memoryview(bytes(size))
-    assert not has_input(second)
-    send_parts(first.send, [b"head", body, bytearray(b"tail")], zmq.NOBLOCK)
-    second.poll()
-    assert has_input(second)
-    parts, total = receive_rest(second.recv, second.recv(zmq.NOBLOCK, False))
-    assert [bytes(part) for part in parts] == [b"head", bytes(body), b"tail"]
-    assert total == size + 8
-
-
-def test_a_message_of_too_many_parts_is_taken_whole_but_not_kept(
-    pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]],
-) -> None:
-    first, second = pair
-    first.send_multipart([b"x"] * 100)
-    first.send(b"next")
-    second.poll()
-    parts, total = receive_rest(second.recv, second.recv(zmq.NOBLOCK, False))
-    assert len(parts) == limits.FRAME_PARTS_MAX + 1
-    assert total == 100
-    assert second.recv() == b"next"
-
-
 # -- one context a process; a child gets its own ---------------------------------------------------
 
 
@@ -119,55 +74,19 @@ def test_all_threads_share_one() -> None:
 
 def test_a_child_can_talk_although_its_parent_did() -> None:
     parent = process_context()
+
+    def talk() -> bytes:
+        own = process_context()
+        first, second = own.socket(zmq.PAIR), own.socket(zmq.PAIR)
+        port = first.bind_to_random_port("tcp://127.0.0.1")
+        second.connect(f"tcp://127.0.0.1:{port}")
+        first.send(b"alive")
+        return second.recv()
+
     with parent.socket(zmq.PAIR) as one:
         one.bind_to_random_port("tcp://127.0.0.1")
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                own = process_context()
-                first, second = own.socket(zmq.PAIR), own.socket(zmq.PAIR)
-                port = first.bind_to_random_port("tcp://127.0.0.1")
-                second.connect(f"tcp://127.0.0.1:{port}")
-                first.send(b"alive")
-                code = 0 if own is not parent and second.recv() == b"alive" else 2
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_child(talk) == "b'alive'"
     assert process_context() is parent
-
-
-# -- monitor ---------------------------------------------------------------------------------------
-
-
-def read_until(monitor: ZmqMonitor, kind: WireEvent) -> list[ConnectionEvent]:
-    found: list[ConnectionEvent] = []
-    while not any(event.kind is kind for event in found):
-        monitor.socket.poll()
-        found += monitor.read()
-    return found
-
-
-def test_a_connection_comes_and_goes(make_socket: Callable[[int], zmq.Socket[bytes]]) -> None:
-    server, client = make_socket(zmq.ROUTER), make_socket(zmq.DEALER)
-    monitor = ZmqMonitor(server)
-    assert monitor.read() == []
-    port = server.bind_to_random_port("tcp://127.0.0.1")
-    client.connect(f"tcp://127.0.0.1:{port}")
-    came = read_until(monitor, WireEvent.READY)
-    assert [event.kind for event in came] == [WireEvent.ACCEPTED, WireEvent.READY]
-    client.close()
-    gone = read_until(monitor, WireEvent.LOST)
-    assert gone[-1] == ConnectionEvent(WireEvent.LOST, came[0].descriptor)
-    monitor.close()
-
-
-def test_a_refusal_is_reported(make_socket: Callable[[int], zmq.Socket[bytes]]) -> None:
-    client = make_socket(zmq.DEALER)
-    monitor = ZmqMonitor(client)
-    client.connect("tcp://127.0.0.1:1")
-    assert read_until(monitor, WireEvent.REFUSED)[-1].kind is WireEvent.REFUSED
-    monitor.close()
 
 
 # -- one authenticator for all listeners of a process, and none in one that has no keys ------------
@@ -223,17 +142,14 @@ def test_a_process_ends_though_somebody_still_listens() -> None:
 
 
 def test_a_child_has_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    def listen() -> int:
+        own = open_domain(ANYBODY, where)
+        found = threads()
+        close_domain(own)
+        return found
+
     domain = open_domain(ANYBODY, where)
-    child = os.fork()
-    if child == 0:  # whatever happens in it, it ends here
-        code = 1
-        try:
-            own = open_domain(ANYBODY, where)
-            code = 0 if threads() == 1 else 2
-            close_domain(own)
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(listen) == "1"
     close_domain(domain)
     assert capfd.readouterr().err == ""
 
@@ -242,11 +158,6 @@ def test_a_child_has_its_own(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 Pair = tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
 
 
 class Taker:
