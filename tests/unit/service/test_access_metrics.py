@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kourou.authorization.request_gate import PublishedGate
 from kourou.service.access_metrics import access_families, open_family
 from kourou.telemetry.metrics import expose
 
 
-@pytest.mark.parametrize(("reason", "value"), [("there are no users", "1.0"), ("", "0.0")])
-def test_an_open_service_shows_a_one(reason: str, value: str) -> None:
-    page = expose([open_family({"node_type": "n"}, reason)]).decode()
-    assert f'kourou_access_open{{node_type="n"}} {value}\n' in page
-
-
-def test_a_gate_shows_its_decisions_too() -> None:
+def test_a_service_shows_whether_it_is_open_and_a_gate_its_decisions() -> None:
+    page = expose([open_family({"node_type": "n"}, "")]).decode()
+    assert 'kourou_access_open{node_type="n"} 0.0\n' in page
     gate = PublishedGate(None)
     gate.allowed, gate.refused = 3, 2
     page = expose(access_families({"node_type": "n"}, gate, gate.open_because)).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 
 import pytest
@@ -248,22 +248,20 @@ class Listener:
 
 
 @pytest.mark.fault
-async def test_a_header_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connections, "ADMIN_HEADER_S_MAX", 0.02)
-    async with Listener() as listener:
-        assert await listener.say("GET / HTTP/1.1\r\nX: y") == b""
-
-
-@pytest.mark.fault
-def test_a_header_that_never_ends_on_the_loop_of_services(monkeypatch: pytest.MonkeyPatch) -> None:
-    """uvloop's transports are other classes than asyncio's."""
+@pytest.mark.parametrize(
+    "loop_factory", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "uvloop"]
+)
+def test_a_header_that_never_ends(
+    monkeypatch: pytest.MonkeyPatch, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Also on the loop of services: uvloop's transports are other classes than asyncio's."""
     monkeypatch.setattr(http_connections, "ADMIN_HEADER_S_MAX", 0.02)
 
     async def say() -> bytes:
         async with Listener() as listener:
             return await listener.say("GET / HTTP/1.1\r\nX: y")
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         assert runner.run(say()) == b""
 
 

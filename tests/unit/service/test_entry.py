@@ -109,11 +109,6 @@ def test_settings_that_cannot_be_printed_are_reported(
     assert printed == "kourou sample: cannot write output: No space left on device\n"
 
 
-def test_a_short_option_for_a_setting_that_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("-n", "h:1") == 2
-    assert "unrecognized arguments: -n h:1 (see kourou sample --help)" in capsys.readouterr().err
-
-
 # -- arguments as RocketMQ's scripts take them, and one sentence for a wrong one -------------------
 
 

@@ -95,22 +95,18 @@ def subject(stream: Stream) -> str:
     return str(dict(pair[0] for pair in certificate["subject"])["commonName"])
 
 
-def test_https_is_served(run: Run, files: TlsFiles, authority: Authority) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_scheme_of_its_url_is_served(
+    run: Run, files: TlsFiles, authority: Authority, scheme: str
+) -> None:
+    encrypted = scheme == "https"
+
     async def work() -> None:
-        async with listening(files) as site:
-            assert site.listener.url == f"https://127.0.0.1:{site.listener.port}"
-            answer = await site.fetch(authority.trusted())
+        async with listening(files if encrypted else None) as site:
+            assert site.listener.url == f"{scheme}://127.0.0.1:{site.listener.port}"
+            answer = await site.fetch(authority.trusted() if encrypted else None)
             assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
             assert answer.endswith(b"here")
-
-    run(work())
-
-
-def test_without_tls_it_is_plain_http(run: Run) -> None:
-    async def work() -> None:
-        async with listening(None) as site:
-            assert site.listener.url == f"http://127.0.0.1:{site.listener.port}"
-            assert (await site.fetch()).endswith(b"here")
 
     run(work())
 
@@ -218,21 +214,6 @@ def test_a_required_certificate_must_be_one_of_the_authority(
 
     run(work())
     assert ("the TLS handshake failed" in caplog.text) != is_served
-
-
-@pytest.mark.fault
-def test_a_client_notices_another_authority(
-    run: Run, files: TlsFiles, authority: Authority, tmp_path: Path
-) -> None:
-    other = Authority(tmp_path / "other", "other")
-
-    async def work() -> None:
-        async with listening(files) as site:
-            with pytest.raises(ssl.SSLCertVerificationError):
-                await site.dial(other.trusted())
-            assert (await site.fetch(authority.trusted())).endswith(b"here")
-
-    run(work())
 
 
 def test_new_connections_use_changed_files_and_open_ones_stay(

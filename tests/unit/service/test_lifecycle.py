@@ -173,8 +173,6 @@ def test_a_bug_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failure_while_serving_skips_drain_and_stop(
     trouble: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = Sample()
-
     class Failing(Sample):
         async def serve(self) -> Mapping[str, str]:
             asyncio.get_running_loop().call_soon(self.fail, trouble)

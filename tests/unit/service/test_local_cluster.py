@@ -208,6 +208,10 @@ def test_the_members_of_a_group_know_one_another_before_any_of_them_runs(
             "where the others know it"
         )
         assert len(cluster.members) == 3
+        if free_ports:
+            for address in overrides[0]["dLegerPeers"].split(";"):
+                with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                    other.bind(("127.0.0.1", int(address.rpartition(":")[2])))
     assert [one["dLegerSelfId"] for one in overrides] == ["n0", "n1", "n2"]
     assert [one["brokerName"] for one in overrides] == ["broker-a"] * 3
     assert [one["logLevel"] for one in overrides] == ["DEBUG"] * 3

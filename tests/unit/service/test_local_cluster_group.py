@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -10,38 +9,9 @@ import pytest
 from kourou.errors import TimedOut
 from kourou.protocol.bodies.route_bodies import BrokerData, ClusterInfo, encode_cluster_info
 from kourou.protocol.wire.frames import encode_reply
-from kourou.service.local_cluster import GroupPorts, leader_address
+from kourou.service.local_cluster import leader_address
 from kourou.testing.cluster_thread import ClusterThread
 from kourou.transport.zmq_server import Inbound, ZmqServer
-
-
-def test_free_ports_are_kept_for_the_members_and_they_alone_may_listen_there() -> None:
-    ports = GroupPorts(3)
-    settings = ports.settings(1)
-    assert settings["dLegerSelfId"] == "n1"
-    assert settings["dLegerPeers"] == ";".join(f"n{i}-{ports.addresses[f'n{i}']}" for i in range(3))
-    port = int(ports.addresses["n1"].rpartition(":")[2])
-    assert len(set(ports.addresses.values())) == 3
-    for _ in range(2):  # started, and started again
-        with socket.socket() as member:
-            member.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            member.bind(("127.0.0.1", port))
-            member.listen()
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(("127.0.0.1", port))
-    ports.release()
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", port))
-
-
-def test_usual_ports_are_derived() -> None:
-    ports = GroupPorts(3, [10_911, 10_931, 10_951])
-    assert list(ports.addresses.values()) == [
-        "127.0.0.1:20912",
-        "127.0.0.1:20932",
-        "127.0.0.1:20952",
-    ]
-    ports.release()
 
 
 class NameServer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from kourou.service import loop as loop_module
 from kourou.service.loop import SingleWriterLoop
 from kourou_rigs.clock import ManualClock
+from kourou_rigs.waiting import until
 
 
 class Echo:
@@ -56,11 +57,6 @@ class Setup:
 
 async def turns(count: int = 3) -> None:
     for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
         await asyncio.sleep(0)
 
 

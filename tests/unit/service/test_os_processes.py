@@ -14,7 +14,6 @@ from kourou.errors import ConfigError, Unavailable
 from kourou.service import os_processes as process_names
 from kourou.service.os_processes import (
     CORE_MAX,
-    cores_left,
     cores_named,
     find_running,
     keep_process_to,
@@ -113,11 +112,6 @@ def test_what_is_no_list_is_refused(text: str) -> None:
 def test_a_core_that_is_not_there_is_named_and_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="names 7, and this process may use 0,1"):
         cores_named("processCores", text, {0, 1})
-
-
-@pytest.mark.parametrize(("there", "left"), [({0, 1}, {0}), ({3, 5, 7}, {3}), ({2}, {2})])
-def test_one_core_is_left_by_filters(there: set[int], left: set[int]) -> None:
-    assert cores_left(there) == left
 
 
 def test_a_process_keeps_to_its_cores() -> None:

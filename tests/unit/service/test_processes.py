@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -220,22 +220,24 @@ def test_a_free_port_has_free_neighbours() -> None:
         other.bind((LOOPBACK, port - 2))
 
 
-def test_no_port_is_one_that_the_system_gives_to_a_connection() -> None:
+@pytest.fixture
+def ports() -> Iterator[KeptPorts]:
+    made = KeptPorts()
+    yield made
+    made.release()
+
+
+def test_no_port_is_one_that_the_system_gives_to_a_connection(ports: KeptPorts) -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = KeptPorts()
-    try:
-        assert all(port < first for port in (ports["a"], free_port()))
-    finally:
-        ports.release()
+    assert all(port < first for port in (ports["a"], free_port()))
 
 
-def test_no_kept_port_is_chosen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_kept_port_is_chosen_twice(monkeypatch: pytest.MonkeyPatch, ports: KeptPorts) -> None:
     monkeypatch.setattr("kourou.service.processes.KEPT_PORTS", range(12_000, 12_003))
-    one, other = KeptPorts(), KeptPorts()
+    other = KeptPorts()
     try:
-        assert len({one["a"], other["a"], other["b"]}) == 3
+        assert len({ports["a"], ports["a"], ports["b"], other["a"]}) == 3
     finally:
-        one.release()
         other.release()
 
 
@@ -245,27 +247,11 @@ def test_no_kept_port_is_one_that_a_broker_derives_from_a_free_one() -> None:
     assert free_port() in UNKEPT_PORTS
 
 
-def test_a_name_has_one_port_and_names_differ() -> None:
-    ports = KeptPorts()
-    try:
-        assert ports["a"] == ports["a"] != ports["b"]
-    finally:
-        ports.release()
-
-
-def test_a_service_listens_on_it_again_and_again_and_strangers_do_not() -> None:
-    ports = KeptPorts()
-    try:
-        for _ in range(2):
-            with pytest.raises(OSError, match="in use"):
-                listening(ports["a"], reuse=False)
-            listening(ports["a"], reuse=True).close()
-    finally:
-        ports.release()
-
-
-def test_what_is_released_is_free() -> None:
-    ports = KeptPorts()
+def test_a_service_listens_on_it_again_and_again_and_strangers_do_not(ports: KeptPorts) -> None:
     port = ports["a"]
+    for _ in range(2):
+        with pytest.raises(OSError, match="in use"):
+            listening(port, reuse=False)
+        listening(port, reuse=True).close()
     ports.release()
     listening(port, reuse=False).close()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kourou.clock import SystemClock
-from kourou.errors import Code, ConfigError
+from kourou.errors import Code
 from kourou.protocol.messages.groups import (
     GetConsumerRunningInfo,
     HeartBeat,
@@ -20,7 +20,7 @@ from kourou.protocol.messages.groups import (
 from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse, PullMessage
 from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.messages.sends import SendMessage, SendResponse
-from kourou.protocol.request import Answerer
+from kourou.protocol.request import Answerer, Response
 from kourou.protocol.wire.remoting import (
     FrameReader,
     HeaderType,
@@ -32,13 +32,9 @@ from kourou.protocol.wire.remoting import (
 from kourou.runtime import AskClient, ClientAnswered, Notify, Peer, Received, Reply, ReplyTo
 from kourou.service.protocol_server import RequestObserver, TransportCallbacks
 from kourou.service.remoting_protocol import RemotingProtocol
+from kourou_rigs.waiting import until
 
 TOPIC_FIELDS = {"topic": "orders", "queueId": "3"}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event to wait on
-        await asyncio.sleep(0)
 
 
 class Wire:
@@ -143,15 +139,6 @@ async def test_an_answer_has_the_number_and_the_header_type_of_its_request(
     )
 
 
-async def test_answers_may_come_in_any_order(setup: Setup) -> None:
-    wire = await setup.connect()
-    for number in range(3):
-        wire.say(ask(opaque=number))
-    for it in reversed(await setup.arrives(3)):
-        setup.protocol.reply(Reply(it.to))
-    assert [(await wire.hear()).opaque for _ in range(3)] == [2, 1, 0]
-
-
 async def test_what_an_answer_has_no_fields_for_is_left_out(setup: Setup) -> None:
     """An answer without fields has none; one with empty fields has an empty object."""
     wire = await setup.connect()
@@ -241,37 +228,30 @@ async def test_even_a_refused_send_has_the_fields_that_java_clients_break_withou
     assert heard.ext_fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
-async def test_a_send_over_a_quota_has_them_and_the_time_to_try_again(setup: Setup) -> None:
-    wire = await setup.connect()
-    fields = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
-    wire.say(ask(310, ext_fields=fields, body=b"x"))
-    [it] = await setup.arrives()
-    header = FlowControlled(retry_after_ms=70)
-    setup.protocol.reply(Reply(it.to, Code.FLOW_CONTROL, "slow down", header))
-    heard = await wire.hear()
-    assert (heard.code, heard.remark) == (215, "slow down")
-    assert heard.ext_fields == {
-        "MSG_REGION": "DefaultRegion",
-        "TRACE_ON": "true",
-        "retryAfterMs": "70",
-    }
-
-
-async def test_an_accepted_send_has_them_too(setup: Setup) -> None:
+@pytest.mark.parametrize(
+    ("code", "header", "told"),
+    [
+        (
+            Code.SUCCESS,
+            SendResponse(msg_id="A", queue_id=0, queue_offset=5),
+            {"msgId": "A", "queueId": "0", "queueOffset": "5"},
+        ),
+        (Code.FLOW_CONTROL, FlowControlled(retry_after_ms=70), {"retryAfterMs": "70"}),
+    ],
+    ids=["accepted", "over its quota"],
+)
+async def test_a_send_has_them_beside_those_of_its_answer(
+    setup: Setup, code: Code, header: Response, told: dict[str, str]
+) -> None:
     wire = await setup.connect()
     fields = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
     wire.say(ask(310, ext_fields=fields, body=b"x"))
     (it,) = await setup.arrives()
     assert isinstance(it.request, SendMessage)
-    header = SendResponse(msg_id="A", queue_id=0, queue_offset=5)
-    setup.protocol.reply(Reply(it.to, header=header))
-    assert (await wire.hear()).ext_fields == {
-        "msgId": "A",
-        "queueId": "0",
-        "queueOffset": "5",
-        "MSG_REGION": "DefaultRegion",
-        "TRACE_ON": "true",
-    }
+    setup.protocol.reply(Reply(it.to, code, "why", header))
+    heard = await wire.hear()
+    assert (heard.code, heard.remark) == (code, "why")
+    assert heard.ext_fields == {**told, "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
 @pytest.mark.parametrize(
@@ -492,10 +472,6 @@ async def test_the_listening_addresses_are_reported(setup: Setup) -> None:
         "tcp": f"127.0.0.1:{port('internal')}",
         "tcp:vip": f"127.0.0.1:{port('vip')}",
     }
-    other = RemotingProtocol(Answerer.BROKER, TransportCallbacks(print, print), SystemClock())
-    with pytest.raises(ConfigError, match="is taken"):
-        other.listen({"internal": setup.listening["tcp"]})
-    other.close()
 
 
 async def test_connections_are_counted(setup: Setup) -> None:
