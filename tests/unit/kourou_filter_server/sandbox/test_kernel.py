@@ -92,11 +92,6 @@ def test_each_version_forbids_all_it_knows(abi: int, size: int, files: int) -> N
     assert all(part == 3 for part in rules[8::8])
 
 
-def test_nothing_stays_behind_in_the_asking_process() -> None:
-    assert restricted(lambda: signal.SIGKILL.value) == "9"
-    assert list(Path("/").iterdir())
-
-
 # -- capabilities alone: all are gone, also those that a program could be given --------------------
 
 
@@ -209,10 +204,6 @@ def test_a_child_dies_with_its_parent() -> None:
         os.close(reading)
 
 
-def test_a_child_that_comes_too_late_says_so() -> None:
-    assert in_child(lambda: kernel.die_with_parent(1 << 22)).startswith("Orphaned: process")
-
-
 def test_nobody_looks_into_it() -> None:
     def look() -> object:
         kernel.hide_memory()
@@ -240,32 +231,6 @@ def test_signals_are_as_at_the_beginning() -> None:
 # -- namespaces alone: each kind is another one than ours, and there is nothing in it --------------
 
 
-FILES = {
-    kernel.USER: "user",
-    kernel.NETWORK: "net",
-    kernel.IPC: "ipc",
-    kernel.UTS: "uts",
-}
-
-
-def read(kind: int) -> str:
-    return str((Path("/proc/self/ns") / FILES[kind]).readlink())
-
-
-@pytest.mark.feature("F243")
-@pytest.mark.parametrize("kind", FILES)
-def test_a_worker_leaves_every_kind(kind: int) -> None:
-    assert FILES.keys() == kernel.NAMESPACES.keys()
-
-    def look() -> str:
-        kernel.leave_namespaces()
-        return read(kind)
-
-    there = in_child(look)
-    assert there.startswith(FILES[kind] + ":[")
-    assert there != read(kind)
-
-
 def test_it_is_nobody_there() -> None:
     def look() -> tuple[int, int]:
         kernel.leave_namespaces(kernel.USER)
@@ -282,14 +247,3 @@ def test_there_is_no_network_there() -> None:
             return probe.sendto(b"x", ("127.0.0.1", 9))
 
     assert in_child(look) == "ENETUNREACH"
-
-
-def test_what_the_kernel_refuses_names_the_call() -> None:
-    def leave_for_nonsense() -> str:
-        try:
-            kernel.leave_namespaces(1)
-        except OSError as error:
-            return str(error.strerror)
-        return "left"
-
-    assert in_child(leave_for_nonsense) == "unshare: Invalid argument"

@@ -1,15 +1,8 @@
 """The list of system calls: the program by a machine that runs it, and alone in force."""
 
-import ctypes
-import errno
-import mmap
 import os
-import signal
-import socket
 import threading
 import time
-from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -120,7 +113,7 @@ def test_a_machine_without_numbers_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         seccomp.this_architecture()
 
 
-# -- in force, without any other layer -------------------------------------------------------------
+# -- in force; what it refuses to a filter: tests/integration/filter_jail/test_refused_calls.py ----
 
 
 def filtered(act) -> str:
@@ -132,74 +125,8 @@ def filtered(act) -> str:
     return in_child(run, tell_fd=kernel.CHANNEL_FD)
 
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def raw(number: int, *arguments: int) -> str:
-    result = LIBC.syscall(ctypes.c_long(number), *(ctypes.c_long(value) for value in arguments))
-    return "done" if result >= 0 else errno.errorcode[ctypes.get_errno()]
-
-
-@pytest.mark.feature("F243")
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        pytest.param(lambda: os.open("/dev/null", os.O_RDONLY), id="open"),
-        pytest.param(lambda: Path("/").stat(), id="stat"),
-        pytest.param(socket.socket, id="socket"),
-        pytest.param(os.fork, id="fork"),
-        pytest.param(lambda: os.execv("/bin/true", ["true"]), id="exec"),
-        pytest.param(lambda: os.kill(os.getpid(), signal.SIGSTOP), id="stop itself"),
-        pytest.param(lambda: os.kill(1, 0), id="signal others"),
-        pytest.param(lambda: signal.signal(signal.SIGXCPU, signal.SIG_IGN), id="sigaction"),
-        pytest.param(lambda: signal.setitimer(signal.ITIMER_REAL, 1), id="timer"),
-        pytest.param(lambda: os.write(2, b"x"), id="write elsewhere"),
-        pytest.param(lambda: os.read(0, 1), id="read elsewhere"),
-        pytest.param(lambda: os.close(3), id="close"),
-        pytest.param(lambda: os.dup(3), id="dup"),
-        pytest.param(lambda: limits.confine(limits.SandboxLimits(1 << 40, 1, 0)), id="limits"),
-        pytest.param(partial(time.sleep, 0), id="sleep"),
-        pytest.param(lambda: os.memfd_create("x"), id="memfd"),
-        pytest.param(lambda: mmap.mmap(-1, 4_096, prot=7), id="executable memory"),
-    ],
-)
-def test_what_python_may_not_do(attempt) -> None:
-    assert filtered(attempt) in ("EPERM", "PermissionError: [Errno 1] Operation not permitted")
-
-
-@pytest.mark.feature("F243")
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs a kernel layer: x86_64's numbers")
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(101, id="ptrace"),
-        pytest.param(310, id="process_vm_readv"),
-        pytest.param(321, id="bpf"),
-        pytest.param(323, id="userfaultfd"),
-        pytest.param(425, id="io_uring_setup"),
-        pytest.param(435, id="clone3"),
-        pytest.param(56, id="clone"),
-        pytest.param(272, id="unshare"),
-        pytest.param(157, id="prctl"),
-        pytest.param(16, id="ioctl"),
-        pytest.param(48, id="shutdown"),
-        pytest.param(46, id="sendmsg"),
-        pytest.param(15, id="sigreturn"),
-        pytest.param(135, id="personality"),
-        pytest.param(302, id="prlimit64"),
-    ],
-)
-def test_what_no_process_may_call(number: int) -> None:
-    assert filtered(lambda: raw(number, 0, 0, 0, 0, 0)) == "EPERM"
-
-
 def test_no_thread_begins() -> None:
     assert filtered(lambda: threading.Thread(target=print).start()).startswith("RuntimeError")
-
-
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs a kernel layer: x86_64's numbers")
-def test_the_other_numbers_of_x86_end_the_process() -> None:
-    assert filtered(lambda: raw(0x4000_0000 | 39)) == "killed by SIGSYS"
 
 
 def test_what_computing_needs_goes_on() -> None:

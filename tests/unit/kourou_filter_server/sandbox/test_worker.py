@@ -116,14 +116,6 @@ def test_a_request_larger_than_the_buffer() -> None:
             assert peer.hear(4_000) == b"\1" * 4_000
 
 
-def test_a_filter_that_cannot_begin_is_refused_and_the_worker_ends() -> None:
-    with started() as peer:
-        outcome, reason = peer.begin(b"match = 1 / 0")
-        assert outcome == wire.REFUSED
-        assert reason.startswith("ZeroDivisionError")
-        assert peer.exit_code() == 1
-
-
 def test_a_missing_layer_is_reported_before_any_source_is_read() -> None:
     with started(zygote_pid=1 << 22) as peer:
         outcome, reason = struct.unpack("<I512s", peer.hear(516))
