@@ -144,7 +144,12 @@ def test_the_broker_gets_the_request_and_who_sends_it(asking: Bench) -> None:
     ],
     ids=["pull", "commit", "replace", "try", "try-stored", "statistics"],
 )
-def test_a_refused_request_goes_no_further(asking: Bench, request_: Request, body: bytes) -> None:
+@pytest.mark.parametrize("peer", [KEYED, Peer(1, "tcp", ("127.0.0.1", 1))], ids=["key", "machine"])
+def test_a_refused_request_goes_no_further(
+    asking: Bench, request_: Request, body: bytes, peer: Peer
+) -> None:
+    """Whether its client has a key or is on this machine, which counts only without users."""
+    asking.peer = peer
     asking.turn(asking.received(request_, body))
     assert [type(one) for one in asking.effects] == [AskBroker], "nothing is done before"
     asking.answer(question(asking), NO)

@@ -84,13 +84,17 @@ def test_workers_are_no_more_than_the_zygote_can_hold(monkeypatch: pytest.Monkey
         settings(filterWorkersMax=str(DESCRIPTORS_MAX))
 
 
-def test_a_core_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_core_is_left_to_others_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5})
     assert settings().worker_cores == {3, 5}
     assert settings(filterWorkerCores="2-3").worker_cores == {2, 3}
-    assert not settings(filterWorkerCores="all").worker_cores
+    assert not settings(filterWorkerCores=" all ").worker_cores
     with pytest.raises(ConfigError, match="names 0,1, and this process may use"):
-        settings(filterWorkerCores="0,1")
+        settings(filterWorkerCores="0-2")
+    with pytest.raises(ConfigError, match="is not a list of cores"):
+        settings(filterWorkerCores="2-1")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert not settings().worker_cores
 
 
 def test_what_the_components_receive() -> None:

@@ -78,24 +78,6 @@ def test_without_users_filters_come_from_this_machine_or_with_a_key(
         assert all("filterUploadFromNetwork=true" in one.remark for one in refused)
 
 
-@pytest.mark.parametrize("peer", [Peer(1, "tcp", HERE), Peer(1, "zmq", THERE, key="k" * 40)])
-def test_with_users_a_machine_or_a_key_is_not_enough(bench: Bench, peer: Peer) -> None:
-    bench.peer = peer
-    bench.access = lambda _: CheckAccessResponse(refusal=Code.NO_PERMISSION, text="no right")
-    source = b"def match(message, context):\n    return True\n"
-    upload = RegisterMessageFilterClass(
-        consumer_group=GROUP, topic=TOPIC, class_name=NAME, class_crc=masked_crc(source)
-    )
-    trial = TryFilter(consumer_group=GROUP, name=NAME, topic=TOPIC, count=1)
-    for request in (upload, trial):
-        bench.turn(bench.received(request, source))
-        assert not bench.all(AskBroker)
-        assert (bench.done(Reply).code, bench.done(Reply).remark) == (
-            Code.NO_PERMISSION,
-            "no right",
-        )
-
-
 @pytest.mark.fault
 @pytest.mark.parametrize("undecided", [True, False])
 @pytest.mark.parametrize(

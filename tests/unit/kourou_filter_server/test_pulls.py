@@ -26,7 +26,6 @@ from kourou_filter_server.interface import (
     FiltersChanged,
     Leaving,
     StartWorker,
-    WorkerEnded,
 )
 from kourou_rigs.filter_bench import (
     GROUP,
@@ -400,7 +399,19 @@ def test_at_its_end_everybody_is_answered(bench: Bench) -> None:
     assert bench.done(Reply).code == Code.SERVICE_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("body", [b"\0\0\0\1", record(0)[:-1], b"\xff" * 200, b""])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\0\0\0\1",
+        record(0)[:-1],
+        record(0) + b"\0",
+        record(0, 93)[:90],
+        bytes(200),
+        b"\xff" * 200,
+        b"\x7f\xff\xff\xff" + bytes(200),
+    ],
+)
 def test_a_malformed_answer_of_the_broker_is_no_messages(bench: Bench, body: bytes) -> None:
     bench.serving()
     bench.answer(bench.pull(10), place(11), body)
@@ -422,23 +433,16 @@ def test_what_a_filter_did_goes_into_the_trace(bench: Bench) -> None:
     assert bench.done(Filtered) == Filtered(traced, NAME, 1, 2, 1, 10)
 
 
-def test_three_pulls_that_raise_are_three_failures(bench: Bench) -> None:
+def test_three_pulls_that_raise_within_a_minute_are_too_many(bench: Bench) -> None:
+    assert bench.policy.failure_window_ms == 60_000
     bench.serving()
-    for number in range(3):
+    for passed_ms, ended in ((0, False), (30_000, False), (30_000, False), (29_999, True)):
+        bench.now_ms += passed_ms
         bench.found(bench.pull(10), record(10))
         bench.results(bench.done(EvaluateBatch), "2", "raised", "oops")
         assert bench.done(Reply).code == Code.FILTER_FAILED
-        assert bool(bench.all(EndWorker)) == (number == 2)
+        assert bool(bench.all(EndWorker)) is ended
     change = bench.asked(ChangeFilter).request
     assert isinstance(change, ChangeFilter)
     assert (change.action, change.version) == ("quarantine", 1)
     assert "raised: oops" in change.reason
-
-
-def test_a_worker_that_ends_is_replaced_and_the_pull_goes_on(bench: Bench) -> None:
-    started = bench.serving()
-    bench.found(bench.pull(10), record(10))
-    bench.turn(WorkerEnded(started.worker, "lost", "the zygote ended"))
-    bench.worker()
-    bench.results(bench.done(EvaluateBatch), "1")
-    assert judged_bytes(bench.done(Reply)) == record(10)

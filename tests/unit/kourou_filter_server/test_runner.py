@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kourou.errors import Code, DecodeError
+from kourou.errors import Code
 from kourou.model.filter import FilterPolicy
 from kourou.protocol.messages.filter_server import ChangeFilter, GetFilters
 from kourou.protocol.messages.pulls import PullResponse
@@ -23,7 +23,6 @@ from kourou_filter_server.interface import (
     WorkerEnded,
     WorkerReady,
 )
-from kourou_filter_server.jobs import bounds_of, offset_of
 from kourou_filter_server.runner import BATCH_US, SLOW_MESSAGES, Pace
 from kourou_rigs.filter_bench import (
     GROUP,
@@ -201,32 +200,35 @@ def test_messages_behind_the_one_that_raised_are_judged_again(bench: Bench) -> N
 
 
 @pytest.mark.feature("F243")
-def test_after_a_death_each_message_is_tried_alone(bench: Bench) -> None:
+@pytest.mark.parametrize("kind", ["died", "timeout"])
+def test_after_a_death_each_message_is_tried_alone(bench: Bench, kind: str) -> None:
     bench.serving()
     bench.found(bench.pull(10), *(record(each) for each in range(10, 13)))
-    died(bench, bench.done(EvaluateBatch))
+    died(bench, bench.done(EvaluateBatch), kind)
     assert failures(bench) == 1
     bench.worker()
-    for verdict in "1":
-        judge = bench.done(EvaluateBatch)
-        assert judge.count == 1
-        bench.results(judge, verdict)
-    died(bench, bench.done(EvaluateBatch))  # the second message is it
+    judge = bench.done(EvaluateBatch)
+    assert judge.count == 1
+    bench.results(judge, "1")
+    died(bench, bench.done(EvaluateBatch), kind)  # the second message is it
     reply = bench.done(Reply)
     assert judged_bytes(reply) == record(10)
     assert failures(bench) == 1  # it was one and the same death
 
 
-def test_a_death_that_no_message_repeats_is_forgiven(bench: Bench) -> None:
+@pytest.mark.parametrize(("kind", "counted"), [("died", 0), ("timeout", 1)])
+def test_a_death_that_no_message_repeats_is_forgiven_and_being_late_is_not(
+    bench: Bench, kind: str, counted: int
+) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10), record(11))
-    died(bench, bench.done(EvaluateBatch))
+    died(bench, bench.done(EvaluateBatch), kind)
     assert failures(bench) == 1
     bench.worker()
     bench.results(bench.done(EvaluateBatch), "1")
     bench.results(bench.done(EvaluateBatch), "1")
     assert judged_bytes(bench.done(Reply)) == record(10) + record(11)
-    assert failures(bench) == 0
+    assert failures(bench) == counted
 
 
 def test_only_the_batch_that_it_ended_over_is_tried_alone(benches: Benches) -> None:
@@ -246,33 +248,14 @@ def test_only_the_batch_that_it_ended_over_is_tried_alone(benches: Benches) -> N
     assert bench.done(Reply).code == Code.SUCCESS
 
 
-def test_a_culprit_that_is_found_late_counts_once(bench: Bench) -> None:
-    bench.serving()
-    bench.found(bench.pull(10), *(record(10 + each) for each in range(3)))
-    died(bench, bench.done(EvaluateBatch), "timeout")
-    bench.worker()
-    bench.results(bench.done(EvaluateBatch), "1")
-    died(bench, bench.done(EvaluateBatch), "timeout")
-    assert failures(bench) == 1
-
-
-def test_being_late_is_not_forgiven(bench: Bench) -> None:
-    bench.serving()
-    bench.found(bench.pull(10), record(10), record(11))
-    died(bench, bench.done(EvaluateBatch), "timeout")
-    bench.worker()
-    bench.results(bench.done(EvaluateBatch), "1")
-    bench.results(bench.done(EvaluateBatch), "1")
-    assert failures(bench) == 1
-
-
 def test_whoever_went_with_the_zygote_did_nothing_wrong(bench: Bench) -> None:
     bench.serving()
     bench.found(bench.pull(10), record(10), record(11))
     died(bench, bench.done(EvaluateBatch), LOST)
     assert failures(bench) == 0
     bench.worker()
-    assert bench.done(EvaluateBatch).count == 2
+    bench.results(bench.done(EvaluateBatch), "11")
+    assert judged_bytes(bench.done(Reply)) == record(10) + record(11)
 
 
 @pytest.mark.parametrize(
@@ -336,27 +319,6 @@ def test_memory_is_a_failure_and_a_message_that_cannot_be_judged(benches: Benche
 # -- discipline ------------------------------------------------------------------------------------
 
 
-WHO = (("group", "filter"), 1)
-OTHER = (("group", "filter"), 2)
-
-
-def test_so_many_within_the_window_are_too_many() -> None:
-    counts = FailureCounts(3, 60_000)
-    assert not counts.add(0, WHO)
-    assert not counts.add(100, WHO)
-    assert not counts.add(200, OTHER)
-    assert counts.add(59_999, WHO)
-
-
-def test_old_ones_do_not_count() -> None:
-    counts = FailureCounts(3, 60_000)
-    counts.add(0, WHO)
-    counts.add(30_000, WHO)
-    assert not counts.add(60_000, WHO)
-    assert counts.count(60_000, WHO) == 2
-    assert counts.count(90_000, WHO) == 1
-
-
 def test_versions_that_struck_are_not_kept_for_ever() -> None:
     counts = FailureCounts(3, 60_000)
     for number in range(VERSIONS_KNOWN_MAX + 1):
@@ -378,21 +340,27 @@ def paced(*batches: tuple[int, int]) -> Pace:
     return pace
 
 
-def test_of_an_unknown_version_little_is_risked() -> None:
-    assert Pace(MOST).messages(1) == SLOW_MESSAGES
-    assert paced((MOST, 10)).messages(2) == SLOW_MESSAGES
+SLOW = (MOST, 1_000 * MOST)
+QUICK = (SLOW_MESSAGES, SLOW_MESSAGES)
 
 
-def test_it_may_become_quicker_and_slower() -> None:
-    slow = (MOST, MOST * 1_000)
-    assert paced((MOST, MOST), slow).messages(1) == 79
-    assert paced((MOST, MOST), *[slow] * 6).messages(1) == SLOW_MESSAGES
-    assert paced(slow, *[(SLOW_MESSAGES, SLOW_MESSAGES)] * 20).messages(1) == MOST
-
-
-def test_one_batch_without_messages_says_nothing() -> None:
-    assert paced((0, 5_000)).messages(1) == SLOW_MESSAGES
-    assert paced((MOST, 100), (0, 5_000)).messages(1) == MOST
+@pytest.mark.parametrize(
+    ("batches", "messages"),
+    [
+        ([(MOST, MOST), SLOW], 79),
+        ([(MOST, MOST), *[SLOW] * 6], SLOW_MESSAGES),
+        ([SLOW, *[QUICK] * 20], MOST),
+        ([(0, 5_000)], SLOW_MESSAGES),
+        ([(MOST, 100), (0, 5_000)], MOST),
+    ],
+    ids=["slower", "slow", "quicker", "nothing known", "nothing new"],
+)
+def test_a_batch_is_as_large_as_the_last_ones_were_quick(
+    batches: list[tuple[int, int]], messages: int
+) -> None:
+    pace = paced(*batches)
+    assert pace.messages(1) == messages
+    assert pace.messages(2) == SLOW_MESSAGES, "of an unknown version little is risked"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -408,29 +376,3 @@ def test_batches_stay_within_their_bounds_and_near_their_time(seed: int) -> None
     last = pace.messages(1)
     took_us = all_us + each_us * last
     assert last in (SLOW_MESSAGES, MOST) or took_us == pytest.approx(BATCH_US, rel=0.2)
-
-
-# -- jobs ------------------------------------------------------------------------------------------
-
-
-def test_bounds_are_where_records_begin() -> None:
-    run = record(0, 100) + record(1, 150) + record(2, 93)
-    assert bounds_of(run) == [0, 100, 250, 343]
-    assert bounds_of(b"") == [0]
-    assert offset_of(run, 250) == 2
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        record(0)[:-1],
-        record(0) + b"\0",
-        bytes(200),
-        b"\xff\xff\xff\xff" + bytes(200),
-        b"\x7f\xff\xff\xff" + bytes(200),
-        record(0, 93)[:90],
-    ],
-)
-def test_what_is_no_run_of_records_is_refused(run: bytes) -> None:
-    with pytest.raises(DecodeError):
-        bounds_of(run)

@@ -8,11 +8,11 @@ import signal
 import socket
 import struct
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from kourou.errors import ConfigError, FilterFailed, Unavailable
-from kourou.service.os_processes import CORE_MAX
+from kourou.errors import FilterFailed, Unavailable
 from kourou_filter_server.worker_link import (
     NO_FILTERS_FAULT,
     FilterResults,
@@ -20,7 +20,6 @@ from kourou_filter_server.worker_link import (
     WorkerExit,
     WorkerIdentity,
     WorkerLimits,
-    cores_of_workers,
 )
 
 PATIENT = WorkerLimits(start_ms=60_000, batch_ms=60_000)
@@ -174,10 +173,37 @@ async def test_a_reply_may_come_in_pieces_and_batches_are_numbered(play) -> None
     played = play()
     for number in (1, 2):
         asked = await judging(played, b"a", b"b")
-        for byte in reply(number, b"\1\0"):
+        for byte in reply(number, b"\1\2", 1, b"why"):
+            assert not asked.done()
             played.says(bytes([byte]))
             await asyncio.sleep(0)
-        assert (await asked).results == b"\1\0"
+        assert (await asked).results == b"\1\2"
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (b"a\nb\x1b[2Jc\0hidden", "a b [2Jc"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        ("fin\u202eally".encode(), "fin ally"),
+        (b"", "no reason was given"),
+        (b" \n ", "no reason was given"),
+    ],
+)
+async def test_a_reason_is_one_harmless_line_whatever_the_bytes_are(
+    play, told: bytes, said: str
+) -> None:
+    played = play()
+    asked = await judging(played, b"a")
+    played.says(reply(1, b"\2", 1, told))
+    assert (await asked).failure == said
+
+
+async def test_time_that_did_not_pass_was_not_worked(play) -> None:
+    played = play()
+    asked = await judging(played, b"a")
+    played.says(struct.pack("<IIII", 1, 1, 0xFFFF_FFFF, 0) + b"\1")
+    assert (await asked).micros < 60_000_000
 
 
 @pytest.mark.parametrize("size", [4 << 20, 16 << 20])
@@ -190,7 +216,7 @@ async def test_a_large_batch_is_written_while_it_is_read(play, size: int) -> Non
     assert (await asked).results == b"\1"
 
 
-async def expect_lie(played: Played, asked: asyncio.Task[FilterResults]) -> str:
+async def expect_lie(played: Played, asked: asyncio.Future[Any]) -> str:
     with pytest.raises(FilterFailed) as failed:
         await asked
     assert failed.value.kind == "lied"
@@ -203,17 +229,37 @@ async def expect_lie(played: Played, asked: asyncio.Task[FilterResults]) -> str:
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
-        (reply(2, b"\1"), "batch 2 instead of 1"),
-        (reply(1, b"\1") + reply(2, b"\1"), "more bytes"),
+        (reply(2, b"\1")[:16], "batch 2 instead of 1"),
         (b"\0" * 100_000, "batch 0"),
+        (reply(1, b"\1\1"), "2 results instead of 1"),
+        (reply(1, b"\3"), "an invalid result"),
+        (reply(1, b"\1", 3), "failure 3"),
+        (reply(1, b"\2"), "a failure without its message"),
+        (reply(1, b"\1", 1, b"why"), "a failure without its message"),
+        (reply(1, b"\1") + reply(2, b"\1"), "more bytes"),
+        (reply(1, b"\2", 1, b"why") + b"\0", "more bytes"),
     ],
 )
 async def test_a_liar_is_killed(play, lie: bytes, said: str) -> None:
-    """What else is a lie: test_worker_link_replies.py."""
     played = play()
     asked = await judging(played, b"a")
     played.says(lie)
     assert said in await expect_lie(played, asked)
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (struct.pack("<I512s", 4, b""), "result 4 of its set-up"),
+        (struct.pack("<I512s", 0, b"") + b"\0", "more bytes"),
+    ],
+)
+async def test_who_lies_at_its_set_up_is_killed(play, lie: bytes, said: str) -> None:
+    played = play()
+    begun = asyncio.ensure_future(played.worker.set_up(b"x"))
+    await played.heard()
+    played.says(lie)
+    assert said in await expect_lie(played, begun)
 
 
 async def test_a_reply_before_the_whole_request_was_read_is_a_lie(play) -> None:
@@ -421,37 +467,3 @@ async def test_the_allowance_is_renewed_by_work_and_not_by_waiting(play) -> None
         played.says(reply(number, b"\1"))
         await asked
         assert played.renewed == renewed
-
-
-# -- cores -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("there", "theirs"),
-    [({0}, set()), ({0, 1}, {1}), ({2, 3, 7}, {3, 7}), (set(range(8)), set(range(1, 8)))],
-)
-def test_one_core_is_left_to_others_where_there_are_two(there: set[int], theirs: set[int]) -> None:
-    assert cores_of_workers(None, there) == theirs
-
-
-def test_all_of_them_are_no_restriction() -> None:
-    assert cores_of_workers(" all ", {0, 1}) == frozenset()
-
-
-def test_a_list_of_cores_is_used_whole_or_rejected() -> None:
-    assert cores_of_workers("0, 2-3", {0, 1, 2, 3}) == {0, 2, 3}
-    with pytest.raises(ConfigError, match="names 2, and this process may use 0,1,3"):
-        cores_of_workers("0, 2-3", {0, 1, 3})
-
-
-@pytest.mark.parametrize(
-    "text", ["", ",", "1,", "-1", "2-1", "1-2-3", "1 2", "x", "0x1", "1.5", f"0-{CORE_MAX + 1}"]
-)
-def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is not a list of cores"):
-        cores_of_workers(text, {0, 1})
-
-
-def test_a_list_without_any_core_of_this_process_is_refused() -> None:
-    with pytest.raises(ConfigError, match="names 2,3,4,5, and this process may use 0,1"):
-        cores_of_workers("2-5", {0, 1})

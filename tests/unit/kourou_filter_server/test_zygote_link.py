@@ -17,7 +17,7 @@ import pytest_asyncio
 from kourou.errors import ConfigError, FilterFailed, Unavailable
 from kourou_filter_server import zygote_link
 from kourou_filter_server.worker_link import WorkerIdentity, WorkerLimits
-from kourou_filter_server.zygote_link import Layer, Zygote, how_it_ended, in_words
+from kourou_filter_server.zygote_link import Layer, Zygote
 from kourou_rigs.records import RecordRun
 
 pytestmark = pytest.mark.usefixtures("every_layer")
@@ -211,12 +211,19 @@ async def test_a_filter_that_cannot_be_set_up_says_why(
     assert (failed.value.kind, failed.value.filter_version) == (kind, 4)
 
 
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGSEGV, r"SIGSEGV \(it crashed\)"), (40, "signal 40")],
+    ids=["a name and a cause", "a signal without a name"],
+)
 @shared
-async def test_a_worker_that_crashes_says_how_and_others_go_on(zygote: Zygote) -> None:
+async def test_a_worker_that_crashes_says_how_and_others_go_on(
+    zygote: Zygote, number: int, said: str
+) -> None:
     neighbour = await zygote.start_worker(WHO, PASS)
     crash = await zygote.start_worker(WHO, PASS)
-    os.kill(crash.pid, signal.SIGSEGV)
-    with pytest.raises(FilterFailed, match=r"SIGSEGV \(it crashed\)") as failed:
+    os.kill(crash.pid, number)
+    with pytest.raises(FilterFailed, match=f"was killed by {said}") as failed:
         await crash.evaluate(b"orders", 77, records("yes"))
     assert failed.value.kind == "died"
     assert (await neighbour.evaluate(b"orders", 77, records("yes"))).results == b"\1"
@@ -356,11 +363,21 @@ async def test_closing_ends_all_of_it_and_leaves_no_descriptor() -> None:
 async def test_a_missing_layer_keeps_it_from_starting_unless_that_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lacking = (Layer("Landlock", False, "no such thing"),)
-    monkeypatch.setattr(zygote_link, "layers_of", lambda _: lacking)
+    found = (
+        Layer("user namespaces", False, "unshare: Operation not permitted"),
+        Layer("Landlock", True, "ABI 4"),
+        Layer("seccomp", False, "no"),
+    )
+    monkeypatch.setattr(zygote_link, "layers_of", lambda _: found)
     zygote = Zygote()
-    with pytest.raises(ConfigError, match=r"Landlock \(no such thing\)"):
+    with pytest.raises(ConfigError) as refused:
         await zygote.start()
+    assert refused.value.message == (
+        "the sandbox of filters lacks: "
+        "user namespaces (unshare: Operation not permitted); seccomp (no)"
+    )
+    assert "--unsafe-no-sandbox" in refused.value.hint
+    assert "deploy/seccomp/filter-server.json" in refused.value.hint
     assert not zygote.running
     unsafe = Zygote(unsafe=True)
     await unsafe.start()
@@ -389,14 +406,6 @@ async def test_a_zygote_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) 
         await Zygote().start()
 
 
-def test_ends_in_words() -> None:
-    assert in_words(0) == "ended with exit code 0"
-    assert in_words(-11) == "was killed by SIGSEGV (it crashed)"
-    assert in_words(-40) == "was killed by signal 40"
-    assert how_it_ended(-signal.SIGXCPU).kind == "timeout"
-    assert how_it_ended(-9).kind == "died"
-
-
 # -- layers ----------------------------------------------------------------------------------------
 
 
@@ -406,24 +415,6 @@ def test_this_machine_has_them_all() -> None:
     assert len(found) == 11
     assert zygote_link.missing(found) == ()
     assert {"user namespaces", "Landlock", "seccomp"} <= {layer.name for layer in found}
-
-
-def test_the_missing_ones_are_named_with_their_reasons() -> None:
-    found = (
-        Layer("user namespaces", False, "unshare: Operation not permitted"),
-        Layer("Landlock", True, "ABI 4"),
-        Layer("seccomp", False, "no"),
-    )
-    lacking = zygote_link.missing(found)
-    assert [layer.name for layer in lacking] == ["user namespaces", "seccomp"]
-    refused = zygote_link.refusal(lacking)
-    assert isinstance(refused, ConfigError)
-    assert refused.message == (
-        "the sandbox of filters lacks: "
-        "user namespaces (unshare: Operation not permitted); seccomp (no)"
-    )
-    assert "--unsafe-no-sandbox" in refused.hint
-    assert "deploy/seccomp/filter-server.json" in refused.hint
 
 
 def test_asking_loads_nothing_heavy() -> None:
