@@ -91,16 +91,7 @@ async def test_a_refused_send_is_an_answer_though_it_names_no_message(
 ) -> None:
     connection = host.connect()
     host.answering = False
-    send = SendMessage(
-        producer_group="p",
-        topic="T",
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp=1,
-        flag=0,
-    )
+    send = SendMessage(producer_group="p", topic="t", queue_id=0, born_timestamp=1)
     asked = asyncio.ensure_future(connection.request(send, timeout_ms=PATIENT_MS))
     await until(lambda: len(host.frames) == 1)
     [inbound] = host.frames

@@ -34,7 +34,6 @@ Dealer = Callable[..., zmq.Socket[bytes]]
 
 ASK = GetKvConfig(namespace="n", key="k")
 PATIENT_MS = 20_000
-HASTY_MS = 60
 
 
 @pytest.fixture(params=["clear", "curve"])
