@@ -199,7 +199,7 @@ async def test_what_a_slow_reader_does_not_take_waits_and_arrives(
     reader, writer = await host.connect(authority.trusted())
     writer.write(frame(1))
     await until(lambda: bool(host.frames))
-    writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that reads
+    writer.transport.pause_reading()
     chance = random.Random(5)
     pieces = [chance.randbytes(chance.randrange(1, 200_000)) for _ in range(300)]
     for piece in pieces:
@@ -208,7 +208,7 @@ async def test_what_a_slow_reader_does_not_take_waits_and_arrives(
     (link,) = host.server._links.values()
     encrypted = sum(map(len, list(link.queue)[: link._sealed]))
     assert 0 < encrypted <= 65_536 + 1_024
-    writer.transport.resume_reading()  # type: ignore[attr-defined]  # the other side of pausing
+    writer.transport.resume_reading()
     sent = b"".join(pieces)
     assert await reader.readexactly(len(sent)) == sent
     assert (host.server.statistics().queued_bytes, host.lost) == (0, [])
@@ -282,7 +282,7 @@ async def test_garbage_instead_of_a_handshake_closes_that_connection_alone(
     for number in range(5):
         _, bad = await host.connect()
         bad.write(TLS_HANDSHAKE + b" is how a record begins, not this")
-        await until(lambda number=number: len(host.lost) == number + 1)  # type: ignore[misc]  # see above
+        await until(lambda number=number: len(host.lost) == number + 1)  # type: ignore[misc]  # a default binds it
     assert caplog.text.count("the TLS handshake failed") == 1, "the others are counted"
     assert host.server.statistics().tls_handshakes_failed == 5
     writer.write(frame(1))
