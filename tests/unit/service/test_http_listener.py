@@ -216,6 +216,21 @@ def test_a_required_certificate_must_be_one_of_the_authority(
     assert ("the TLS handshake failed" in caplog.text) != is_served
 
 
+@pytest.mark.fault
+def test_a_client_notices_another_authority(
+    run: Run, files: TlsFiles, authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path / "other", "other")
+
+    async def work() -> None:
+        async with listening(files) as site:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await site.dial(other.trusted())
+            assert (await site.fetch(authority.trusted())).endswith(b"here")
+
+    run(work())
+
+
 def test_new_connections_use_changed_files_and_open_ones_stay(
     run: Run, files: TlsFiles, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:

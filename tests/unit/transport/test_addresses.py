@@ -12,7 +12,6 @@ from kourou.transport.addresses import (
     cannot_bind,
     is_loopback,
     join_address,
-    listening_address,
     named_addresses,
     split_address,
 )
@@ -54,13 +53,6 @@ def test_what_can_be_bound(host: str, found: str, loopback: bool) -> None:
 def test_a_name_without_address() -> None:
     with pytest.raises(ConfigError, match="cannot listen on 'no such host'"):
         bindable("no such host")
-
-
-def test_what_is_open_to_the_network_must_be_wanted() -> None:
-    assert listening_address("localhost:1", insecure_network=False) == ("127.0.0.1", 1)
-    assert listening_address("*:1", insecure_network=True) == ("0.0.0.0", 1)
-    with pytest.raises(ConfigError, match=r"refusing to listen on 0\.0\.0\.0"):
-        listening_address("*:1", insecure_network=False)
 
 
 def test_a_taken_port_differs_from_other_errors() -> None:
