@@ -19,6 +19,7 @@ from kourou.model import limits
 from kourou.protocol.messages.namesrv import GetKvConfig, QueryDataVersion
 from kourou.protocol.messages.sends import SendMessage, SendRefusal
 from kourou.protocol.wire.frames import Frame, encode_reply, encode_request
+from kourou.transport.pending_requests import Pending, PendingRequests
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_socket import process_context
 from kourou_rigs.clock import ManualClock
@@ -115,11 +116,13 @@ def address_of(socket: socketlib.socket) -> str:
 
 
 async def test_nobody_there_is_unavailable_and_not_unknown(
-    connect: Connect, taken: socketlib.socket
+    connect: Connect, taken: socketlib.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "PEER_QUEUE_BYTES_MAX", 1_500)
     connection = connect(address_of(taken), connect_wait_ms=HASTY_MS)
-    with pytest.raises(Unavailable, match="cannot reach"):
-        await connection.request(ASK, timeout_ms=PATIENT_MS)
+    for _ in range(2):  # what has waited makes room
+        with pytest.raises(Unavailable, match="cannot reach"):
+            await connection.request(ASK, body=(bytes(1_000),), timeout_ms=PATIENT_MS)
     assert connection.statistics().sent == 0
     assert connection.statistics().waiting == 0
 
@@ -225,22 +228,35 @@ async def test_a_callback_may_close_the_connection(host: Host, until: Until) -> 
     assert isinstance(outcomes[0], Frame)
 
 
+@pytest.mark.parametrize(
+    ("limit", "value"), [("SOCKET_HWM_MESSAGES", 2), ("PEER_QUEUE_BYTES_MAX", 2_500)]
+)
 async def test_too_many_waiting_requests_are_refused(
-    connect: Connect, taken: socketlib.socket, monkeypatch: pytest.MonkeyPatch
+    connect: Connect,
+    taken: socketlib.socket,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: int,
 ) -> None:
-    monkeypatch.setattr(limits, "SOCKET_HWM_MESSAGES", 2)
+    monkeypatch.setattr(limits, limit, value)
     connection = connect(address_of(taken))
-    waiting = [
-        asyncio.ensure_future(connection.request(ASK, timeout_ms=PATIENT_MS)) for _ in range(2)
-    ]
+    ask = partial(connection.request, ASK, body=(bytes(1_000),), timeout_ms=PATIENT_MS)
+    waiting = [asyncio.ensure_future(ask()) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="too many"):
-        await connection.request(ASK, timeout_ms=PATIENT_MS)
+        await ask()
     connection.close()
     assert all(
         isinstance(outcome, Unavailable)
         for outcome in await asyncio.gather(*waiting, return_exceptions=True)
     )
+
+
+def test_what_never_left_cannot_be_answered() -> None:
+    pending = PendingRequests()
+    pending.add_waiting(1, Pending(None, 100, 100, [b"x"]))
+    assert pending.answered(1) is None
+    assert pending.waiting == 1
 
 
 async def test_a_reply_that_is_no_reply_is_a_decode_error(host: Host, until: Until) -> None:
