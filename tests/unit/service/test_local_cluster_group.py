@@ -1,4 +1,4 @@
-"""Where the members of a group meet, and who leads as a name server says; it is played here."""
+"""Who leads a group, as a name server says; it is played here."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_signals_are_as_at_the_beginning() -> None:
     assert in_child(look) == "(True, set())"
 
 
-# -- namespaces alone: each kind is another one than ours, and there is nothing in it --------------
+# -- namespaces alone: there is nothing in them ----------------------------------------------------
 
 
 def test_it_is_nobody_there() -> None:

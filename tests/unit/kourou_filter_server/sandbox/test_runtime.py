@@ -272,6 +272,12 @@ def test_a_source_that_is_no_text() -> None:
         LoadedFilter(b"#\xff", "g", "n", 1)
 
 
+def test_memory_at_set_up_has_its_kind() -> None:
+    with pytest.raises(SetUpFailed) as caught:
+        made("raise MemoryError")
+    assert caught.value.kind == "memory"
+
+
 def test_an_inherited_match_is_one_filter() -> None:
     source = """
 class Base:

@@ -1,4 +1,4 @@
-"""The list of system calls: the program by a machine that runs it, and alone in force."""
+"""The list of system calls: the program by a machine that runs it, and what goes on under it."""
 
 import os
 import threading
