@@ -114,7 +114,11 @@ async def test_the_source_goes_first_and_ready_comes_back(play) -> None:
     played = play()
     begun = asyncio.ensure_future(played.worker.set_up(b"the source"))
     assert await played.heard() == struct.pack("<IHH", 4, 1, 4) + b"Glatethe source"
-    played.says(struct.pack("<I512s", 0, b""))
+    ready = struct.pack("<I512s", 0, b"")
+    played.says(ready[:100])
+    await asyncio.sleep(0)
+    assert not begun.done()
+    played.says(ready[100:])
     await begun
     assert played.worker.alive
 
