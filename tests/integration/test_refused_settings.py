@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
+from kourou_rigs.forked_starts import run_kourou
 
 SERVICES = ("namesrv", "broker", "ha-replica")
-
-
-def started(service: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kourou.cli", service, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, **variables},
-    )
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -33,13 +20,13 @@ def test_no_service_starts_with_a_promise_that_it_does_not_keep(
     file = tmp_path / "service.conf"
     file.write_text("tls.test.mode.enable=true\n", encoding="utf-8")
     if source == "file":
-        done = started(service, "-c", str(file))
+        done = run_kourou(service, "-c", str(file))
         told = f"in {file}: tls.test.mode.enable=true is refused: Kourou never makes a self-signed"
     elif source == "argument":
-        done = started(service, "--set", "enableControllerMode=true")
+        done = run_kourou(service, "--set", "enableControllerMode=true")
         told = "on the command line: enableControllerMode=true is refused: Kourou has no controller"
     else:
-        done = started(service, KOUROU_USE_TLS="true")
+        done = run_kourou(service, variables={"KOUROU_USE_TLS": "true"})
         told = "in the environment: useTLS=true is refused: Kourou does not use TLS in its own"
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
@@ -53,7 +40,7 @@ def test_services_start_where_the_same_keys_promise_nothing(tmp_path: Path) -> N
 
 
 def test_a_name_server_decides_no_requests_and_says_so() -> None:
-    done = started("namesrv", "--set", "aclEnable=true")
+    done = run_kourou("namesrv", "--set", "aclEnable=true")
     assert (done.returncode, done.stdout) == (2, "")
     assert "aclEnable=true is refused: Kourou does not need it: a broker decides" in done.stderr
 
@@ -63,7 +50,7 @@ def test_a_broker_that_must_decide_requests_does_not_start_without_users(
     key: str, tmp_path: Path
 ) -> None:
     store = f"storePathRootDir={tmp_path}"
-    done = started("broker", "--set", f"{key}=true", "--set", store, "--set", "listenPort=0")
+    done = run_kourou("broker", "--set", f"{key}=true", "--set", store, "--set", "listenPort=0")
     assert done.returncode == 2, done.stderr
     assert f"{key}=true, but this broker has no users" in done.stderr
     assert "initialAdminFile" in done.stderr

@@ -9,7 +9,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,17 +19,7 @@ import pytest
 from kourou.errors import TopicNotFound, Unavailable
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.sync import Client
-
-
-def start(service: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a service that is expected not to come up."""
-    return subprocess.run(
-        [sys.executable, "-m", "kourou.cli", service, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+from kourou_rigs.forked_starts import run_kourou
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -88,7 +77,7 @@ def broker_arguments(store: Path) -> tuple[str, ...]:
     ],
 )
 def test_arguments_and_settings(service: str, arguments: tuple[str, ...], word: str) -> None:
-    assert word in refused(start(service, *arguments))
+    assert word in refused(run_kourou(service, *arguments))
 
 
 SETTINGS = ClusterSettings(broker=SIZES)
@@ -146,7 +135,7 @@ def store(request: pytest.FixtureRequest) -> Path:
 def refused_untouched(store: Path, *arguments: str) -> str:
     """A broker that is refused on a store, and leaves it as it was to the last byte and time."""
     before = contents(store)
-    sentence = refused(start("broker", *broker_arguments(store), *SMALL, *arguments))
+    sentence = refused(run_kourou("broker", *broker_arguments(store), *SMALL, *arguments))
     assert contents(store) == before
     return sentence
 
@@ -174,7 +163,7 @@ def test_a_taken_port_of_a_broker(store: Path, taken: int, key: str) -> None:
 @pytest.mark.parametrize("setting", ["brokerRole=SLAVE", "namesrvAddr=10.0.0.1:port"])
 def test_what_no_broker_can_be(store: Path, setting: str) -> None:
     refused_untouched(store, "--set", setting)
-    refused(start("broker", "-p", "--set", setting))
+    refused(run_kourou("broker", "-p", "--set", setting))
 
 
 def test_a_crashed_store_that_was_refused_is_recovered_afterwards(
@@ -193,7 +182,7 @@ def test_a_taken_port_of_a_name_server(tmp_path: Path, taken: int, key: str) -> 
     before = contents(kept.parent)
     ports = {"zmqPort": "0", "adminPort": "0", key: str(taken)}
     arguments = [part for name, port in ports.items() for part in ("--set", f"{name}={port}")]
-    assert str(taken) in refused(start("namesrv", "--set", f"kvConfigPath={kept}", *arguments))
+    assert str(taken) in refused(run_kourou("namesrv", "--set", f"kvConfigPath={kept}", *arguments))
     assert contents(kept.parent) == before
 
 
@@ -234,10 +223,9 @@ def make_newer(database: Path) -> str:
     return "revision 9999"
 
 
-@pytest.mark.parametrize("change", [damage, make_newer])
-@pytest.mark.parametrize("left", ["killed", "stopped"])
+@pytest.mark.parametrize(("left", "change"), [("killed", damage), ("stopped", make_newer)])
 def test_an_event_store_that_cannot_be_used(
-    request: pytest.FixtureRequest, tmp_path: Path, change: Callable[[Path], str], left: str
+    request: pytest.FixtureRequest, tmp_path: Path, left: str, change: Callable[[Path], str]
 ) -> None:
     """Refused in a sentence that says which file, why, and what to do; which then works."""
     store = Path(shutil.copytree(request.getfixturevalue(left), tmp_path / "store-a"))

@@ -10,8 +10,6 @@ import asyncio
 import base64
 import json
 import os
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +29,7 @@ from kourou.service.secret_keys import new_key_line
 from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, SECRETS, TILL, raw_frame, signed
 from kourou_rigs.certificates import Authority
+from kourou_rigs.forked_starts import run_kourou
 from kourou_rigs.hostile import fields_with
 
 TEXTS = (
@@ -221,13 +220,7 @@ FILES = {
 
 def started(*arguments: str) -> str:
     """What a broker that does not start says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kourou_broker", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_kourou("broker", *arguments)
     return done.stdout + done.stderr
 
 
