@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kourou import DeadLetter, ProducerSettings
-from kourou.client.settings.client_settings import ClientSettings
+from kourou.client.settings.client_settings import ClientSettings, PullConsumerSettings
 from kourou.errors import GroupNotFound, KourouError, NoPermission, Rejected, TopicNotFound
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
@@ -23,8 +23,9 @@ from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 
 TOPIC = "orders"
-SYNC_MASTER = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "60000"}
-COPIED = {"brokerRole": "ASYNC_MASTER"}
+AT_ONCE = {"maxTransferCountOnMessageInMemory": "1000"}
+SYNC_MASTER = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "60000", **AT_ONCE}
+COPIED = {"brokerRole": "ASYNC_MASTER", **AT_ONCE}
 SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
 ONCE = ProducerSettings(producer_group="once", retry_times_when_send_failed=0)
 ONE_RETRY = ProducerSettings(producer_group="once-again", retry_times_when_send_failed=1)
@@ -100,15 +101,22 @@ def test_a_flush_that_is_not_timed_does_not_wait_for_the_clock(tmp_path: Path) -
         assert mq.admin.brokers.runtime("broker-a")["remainHowManyDataToFlush"] == "0"
 
 
-def bodies(mq: Client, queue: MessageQueue) -> list[bytes]:
+def bodies(mq: Client, queue: MessageQueue, *, timeout_ms: int = 10_000) -> list[bytes]:
+    """All that a queue has.
+
+    By few pulls: before each, the client waits three seconds for a broker of the topic that is down
+    to answer its heartbeat.
+    """
+    settings = PullConsumerSettings(
+        consumer_group=f"inspection-{next(_numbers)}", consumer_pull_timeout_ms=timeout_ms
+    )
     found: list[bytes] = []
-    reader, offset = mq.pull_consumer(f"inspection-{next(_numbers)}"), 0
-    while True:
-        pulled = reader.pull(queue, offset)
+    reader, offset, end = mq.pull_consumer(settings=settings), 0, 1
+    while offset < end:
+        pulled = reader.pull(queue, offset, count_max=1_000)
         found += [message.body for message in pulled.messages]
-        if not pulled.messages:
-            return found
-        offset = pulled.next_offset
+        offset, end = pulled.next_offset, pulled.max_offset
+    return found
 
 
 def stop(cluster: Cluster, broker: str) -> None:
@@ -265,7 +273,7 @@ def test_masters_without_slaves(tmp_path: Path) -> None:
             assert senders(mq) == {"broker-b"}
             assert bodies(mq, at("broker-b"))[0] == b"broker-b"
             with pytest.raises(KourouError):
-                bodies(mq, at("broker-a"))
+                bodies(mq, at("broker-a"), timeout_ms=100)
             cluster.chaos.restart("broker-a")
             cluster.clock.advance(seconds=40)  # the client asks for routes every 30 s
             assert bodies(mq, at("broker-a")) == [b"broker-a"]
