@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterable, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from kourou import (
     ProducerSettings,
     ReceivedMessage,
 )
-from kourou.errors import Code, KourouError, Unavailable
+from kourou.errors import Code, Unavailable
 from kourou.model.message import SendStatus
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.messages.pulls import PullMessage
@@ -32,7 +31,6 @@ from kourou.protocol.messages.sends import SendMessage
 from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_address
 from kourou.service.processes import Child
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_rigs.reading import read_topic
 
 SEGMENT = 1 << 20
 NAME = "broker-a"
@@ -286,33 +284,14 @@ async def refused_by(replica: Child) -> None:
     assert f"a follower of {NAME} at 127.0.0.1:" in reply.remark
 
 
-@pytest.mark.feature("F129", "F133", "F167")
-async def test_senders_are_told_while_there_is_no_copy(tmp_path: Path) -> None:
-    """The replica dies without a word, and comes back on the same store."""
-    with Pair(tmp_path, "SYNC_MASTER", named=True) as pair:
-        async with pair.client() as mq:
-            await in_sync(mq, "orders")
-            pair.replica.kill()
-            alone = [(await mq.send("orders", b"alone-%d" % number)).status for number in range(20)]
-            assert SendStatus.SEND_OK not in alone[1:]
-            assert alone[-1] is SendStatus.SLAVE_NOT_AVAILABLE
-            assert "acknowledgements wait for the replicas none" in pair.leader.log_tail(200)
-            pair.start_replica()
-            await in_sync(mq, "orders")
-            last = await mq.send("orders", b"copied again")
-            assert last.status is SendStatus.SEND_OK
-        pair.leader.kill()
-        pair.replica.stop()
-        is_beginning(pair.replica_store, pair.leader_store)
-        assert b"copied again" in log_of(pair.replica_store)
-        assert b"alone-19" in log_of(pair.replica_store)
+@pytest.mark.feature("F113", "F129", "F133", "F141", "F167")
+async def test_senders_wait_for_a_copy_and_are_told_while_there_is_none(tmp_path: Path) -> None:
+    """The replica stands still, then dies without a word, and comes back on the same store.
 
-
-@pytest.mark.feature("F113", "F129", "F141")
-async def test_a_send_waits_for_its_copy(tmp_path: Path) -> None:
-    """While the replica stands still its leader answers other requests, and no send."""
+    While it stands still, its leader answers other requests, and no send.
+    """
     queue = MessageQueue("orders", NAME, 0)
-    with Pair(tmp_path, "SYNC_MASTER") as pair:
+    with Pair(tmp_path, "SYNC_MASTER", named=True) as pair:
         async with pair.client() as mq:
             await in_sync(mq, "orders")
             puller = await mq.pull_consumer("looking")
@@ -328,6 +307,20 @@ async def test_a_send_waits_for_its_copy(tmp_path: Path) -> None:
                 pair.replica.signal(signal.SIGCONT)
             assert (await sending).status is SendStatus.SEND_OK
             await puller.close()
+            pair.replica.kill()
+            alone = [(await mq.send("orders", b"alone-%d" % number)).status for number in range(20)]
+            assert SendStatus.SEND_OK not in alone[1:]
+            assert alone[-1] is SendStatus.SLAVE_NOT_AVAILABLE
+            assert "acknowledgements wait for the replicas none" in pair.leader.log_tail(200)
+            pair.start_replica()
+            await in_sync(mq, "orders")
+            last = await mq.send("orders", b"copied again")
+            assert last.status is SendStatus.SEND_OK
+        pair.leader.kill()
+        pair.replica.stop()
+        is_beginning(pair.replica_store, pair.leader_store)
+        assert b"copied again" in log_of(pair.replica_store)
+        assert b"alone-19" in log_of(pair.replica_store)
 
 
 @pytest.mark.feature("F130")
@@ -369,39 +362,3 @@ def lose_power(store: Path, end: int) -> None:
         with path.open("r+b") as file:
             file.seek(max(0, end - start))
             file.write(bytes(max(0, SEGMENT - max(0, end - start))))
-
-
-@pytest.mark.feature("F129", "F141")
-async def test_what_was_acknowledged_outlives_the_leaders_disk(tmp_path: Path) -> None:
-    """SYNC_MASTER; the leader's folder is deleted under load, and its process with it."""
-    acknowledged: set[bytes] = set()
-    enough = asyncio.Event()
-    gone = asyncio.Event()
-
-    async def produce(mq: Client, name: int) -> None:
-        number = 0
-        while not gone.is_set():
-            body, number = b"[%d:%d]" % (name, number), number + 1
-            try:
-                result = await mq.send("orders", body)
-            except KourouError:
-                return
-            if result.status is SendStatus.SEND_OK:
-                acknowledged.add(body)
-            if len(acknowledged) >= 400:
-                enough.set()
-
-    with Pair(tmp_path, "SYNC_MASTER") as pair:
-        gives_up = ProducerSettings(send_timeout_ms=5_000, retry_times_when_send_failed=0)
-        async with Client(pair.address, settings=QUICK, producer=gives_up) as mq:
-            await in_sync(mq, "orders")
-            work = [asyncio.create_task(produce(mq, name)) for name in range(4)]
-            await enough.wait()
-            shutil.rmtree(pair.leader_store)
-            pair.leader.kill()
-            gone.set()
-            await asyncio.gather(*work)
-        async with pair.client() as mq:
-            read = await read_topic(mq, "orders", "looking")
-        assert acknowledged <= {message.body for message in read.values()}
-        assert len(acknowledged) >= 400
