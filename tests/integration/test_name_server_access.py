@@ -39,6 +39,7 @@ from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.access import send_to
 
 TIMEOUT_MS = 20_000
+HERE = ["127.0.0.1"]
 SECRETS = {"root": "a secret of the first one", "till": "a secret of till"}
 PUT = PutKvConfig(namespace="N", key="k", value="v")
 
@@ -48,13 +49,14 @@ class Suite:
 
     def __init__(self, folder: Path, children: Children) -> None:
         self._folder, self._children = folder, children
-        for name in ("namesrv", "broker", "ops"):
-            make_pair(folder / "keys" / name, name, ["127.0.0.1"] if name != "ops" else [])
+        for name, hosts in {"namesrv": HERE, "broker": HERE, "ops": [], "reader": []}.items():
+            make_pair(folder / "keys" / name, name, hosts)
         (folder / "access.keys").touch(0o600)
         (folder / "access.keys").write_text(new_key_line("one"))
         (folder / "first-admin").write_text(f"root:{SECRETS['root']}\n")
         self.zmq_port, self.tcp_port = free_port(), free_port()
         self.namesrv = self.start_name_server()
+        self.broker = self.start_broker()
 
     def pair(self, name: str) -> Path:
         return self._folder / "keys" / name / f"{name}.key_secret"
@@ -136,29 +138,32 @@ class Suite:
         return reply.code, reply.remark or ""
 
 
-@pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with Children(tmp_path) as children:
-        yield Suite(tmp_path, children)
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    folder = tmp_path_factory.mktemp("suite")
+    with Children(folder) as children:
+        made = Suite(folder, children)
+        for name, role in (("ops", "administrator"), ("reader", "reader")):
+            key = read_pair(made.pair(name)).public
+            change = UserChange(roles=(parse_role(role),), curve_keys=(key,))
+            asyncio.run(create(made, name, change))
+        yield made
 
 
-async def create(suite: Suite, broker: Child, name: str, change: UserChange) -> None:
+async def create(suite: Suite, name: str, change: UserChange) -> None:
     body = encode_user_change(change)
-    made = await suite.ask(broker, AuthCreateUser(username=name), body, user="root")
+    made = await suite.ask(suite.broker, AuthCreateUser(username=name), body, user="root")
     assert made.code == Code.SUCCESS, made.remark
 
 
 async def test_a_name_server_decides_by_the_users_of_its_broker(suite: Suite) -> None:
-    assert await suite.named(PUT) == (Code.SERVICE_NOT_AVAILABLE, NOT_YET)
-    assert (await suite.named(GetRouteInfoByTopic(topic="orders-a")))[0] == Code.TOPIC_NOT_EXIST
-    broker = suite.start_broker()
     assert "AclException" in (await suite.named(PUT))[1]
     assert (await suite.named(PUT, user="root"))[0] == Code.SUCCESS
 
     roles = tuple(map(parse_role, ("writer:orders-", "operator:orders-")))
     change = UserChange(secret=SECRETS["till"], roles=roles)
-    await create(suite, broker, "till", change)  # the reply waits for the name server
-    stored = await suite.ask(broker, send_to("orders-a"), b"one", user="till")
+    await create(suite, "till", change)  # the reply waits for the name server
+    stored = await suite.ask(suite.broker, send_to("orders-a"), b"one", user="till")
     assert stored.code == Code.SUCCESS, stored.remark
     signed = await suite.ask(suite.namesrv, GetRouteInfoByTopic(topic="orders-a"), user="till")
     route = decode_topic_route(bytes(signed.body))
@@ -170,14 +175,13 @@ async def test_a_name_server_decides_by_the_users_of_its_broker(suite: Suite) ->
     assert "till has no right to Update on Cluster:" in (await suite.named(PUT, user="till"))[1]
 
     disabled = encode_user_change(UserChange(enabled=False))
-    done = await suite.ask(broker, AuthUpdateUser(username="till"), disabled, user="root")
+    done = await suite.ask(suite.broker, AuthUpdateUser(username="till"), disabled, user="root")
     assert done.code == Code.SUCCESS, done.remark
     late = await suite.named(GetRouteInfoByTopic(topic="orders-a"), user="till")
     assert "the user is disabled" in late[1]
 
 
 async def test_a_forged_broker_is_refused_also_by_its_administrator(suite: Suite) -> None:
-    suite.start_broker()
     forged = RegisterBroker(
         cluster_name="DefaultCluster",
         broker_name="broker-a",
@@ -192,15 +196,16 @@ async def test_a_forged_broker_is_refused_also_by_its_administrator(suite: Suite
 
 
 async def test_a_name_server_that_restarts_is_not_open(suite: Suite) -> None:
-    broker = suite.start_broker()
     assert (await suite.named(PUT, user="root"))[0] == Code.SUCCESS
     assert suite.namesrv.stop() == 0
-    os.kill(broker.pid, signal.SIGSTOP)  # else it registers again at once
+    os.kill(suite.broker.pid, signal.SIGSTOP)  # else it registers again at once
     try:
         suite.namesrv = suite.start_name_server()
         assert await suite.named(PUT) == (Code.SERVICE_NOT_AVAILABLE, NOT_YET)
+        route = GetRouteInfoByTopic(topic="orders-a")
+        assert (await suite.named(route))[0] == Code.TOPIC_NOT_EXIST
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
+        os.kill(suite.broker.pid, signal.SIGCONT)
     async with asyncio.timeout(TIMEOUT_MS / 1_000):
         while (refused := await suite.named(PUT))[0] == Code.SERVICE_NOT_AVAILABLE:
             pass
@@ -211,22 +216,18 @@ async def test_a_name_server_that_restarts_is_not_open(suite: Suite) -> None:
 def test_the_command_line_explains_decisions_of_the_past(
     suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broker = suite.start_broker()
-    ops = read_pair(suite.pair("ops")).public
-    change = UserChange(roles=(parse_role("administrator"),), curve_keys=(ops,))
-    asyncio.run(create(suite, broker, "ops", change))
     monkeypatch.setenv("NAMESRV_ADDR", zmq_address(suite.namesrv))
     monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(suite.pair("ops")))
     monkeypatch.setenv("KOUROU_CURVE_SERVER_KEY", str(suite.servers()))
     times = [SystemClock().now_ms()]
     for words in (
-        ("create", "till", "--no-secret"),
-        ("allow", "till", "Sub", "Topic:orders"),
-        ("revoke", "till", "Topic:orders"),
+        ("create", "clerk", "--no-secret"),
+        ("allow", "clerk", "Sub", "Topic:orders"),
+        ("revoke", "clerk", "Topic:orders"),
     ):
         assert main(("user", *words)) == 0
         times.append(SystemClock().now_ms())
-    why = ("user", "why", "till", "Sub", "Topic:orders")
+    why = ("user", "why", "clerk", "Sub", "Topic:orders")
     answers = []
     for at_ms in times:
         capsys.readouterr()
@@ -240,15 +241,11 @@ def test_the_command_line_explains_decisions_of_the_past(
 def test_the_command_line_has_the_rights_of_its_key(
     suite: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broker = suite.start_broker()
-    ops = read_pair(suite.pair("ops")).public
-    change = UserChange(roles=(parse_role("reader"),), curve_keys=(ops,))
-    asyncio.run(create(suite, broker, "ops", change))
     monkeypatch.setenv("NAMESRV_ADDR", zmq_address(suite.namesrv))
-    monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(suite.pair("ops")))
+    monkeypatch.setenv("KOUROU_CURVE_KEY_FILE", str(suite.pair("reader")))
     monkeypatch.setenv("KOUROU_CURVE_SERVER_KEY", str(suite.public("namesrv")))
     assert main(("admin", "getNamesrvConfig")) == 0
     assert "curveMembers" in capsys.readouterr().out
     put = ("admin", "updateKvConfig", "-s", "N", "-k", "k", "-v", "v")
     assert main(put) != 0
-    assert "user ops has no right to Update on Cluster:" in capsys.readouterr().err
+    assert "user reader has no right to Update on Cluster:" in capsys.readouterr().err
