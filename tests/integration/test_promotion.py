@@ -51,16 +51,6 @@ def send_until_copied(mq: Client) -> None:
         pass
 
 
-def members_once(
-    mq: Client, condition: Callable[[dict[int, ReplicasView | None]], bool]
-) -> dict[int, ReplicasView | None]:
-    """Who is registered as what (0: the leader), as soon as that is so."""
-    while True:
-        found = {one.registered_id: one.view for one in mq.admin.replicas.of(NAME)}
-        if condition(found):
-            return found
-
-
 def send_until_stored(mq: Client) -> None:
     """The same client, which asks for routes ten times a second."""
     while True:
@@ -151,34 +141,3 @@ async def asked(address: str) -> ReplicasView:
     reply = await connection.request(GetReplicas(), timeout_ms=30_000)
     connection.close()
     return decode_replicas(b"".join(map(bytes, reply.body)))
-
-
-@pytest.mark.feature("F137")
-def test_a_second_promotion_outdoes_a_first_one_that_it_never_heard_of(tmp_path: Path) -> None:
-    """The name server tells it, so the first one's restart takes nothing back."""
-    keys = {**SMALL, "brokerRole": "SYNC_MASTER", "slaveTimeout": "60000"}
-    with (
-        LocalCluster(tmp_path, ClusterSettings(broker=keys, replicas=2)) as cluster,
-        client(cluster) as mq,
-    ):
-        send_until_copied(mq)
-        members_once(
-            mq, lambda found: (view := found.get(0)) is not None and view.in_sync == (1, 2)
-        )
-        cluster.brokers[0].kill()
-        cluster.replicas[1].kill()
-        first = mq.admin.replicas.promote(NAME, 1, force=True)
-        assert first.epoch == 2**32 + 65
-        cluster.replicas[0].kill()
-        cluster.start_replica_of(0, 1)
-        second = mq.admin.replicas.promote(NAME, 2, force=True)
-        assert second.epoch == 2 * 2**32 + 66
-        send_until_stored(mq)
-        kept = mq.send(TOPIC, b"kept")
-        cluster.start_replica_of(0, 0)
-        members = members_once(mq, lambda found: found.keys() == {0, 1})
-        leader, outdone = members[0], members[1]
-        assert leader is not None
-        assert (leader.broker_id, leader.epoch, leader.fenced) == (2, second.epoch, 0)
-        assert outdone is None or not outdone.leads
-        assert mq.admin.messages.by_id(TOPIC, kept.message_id).body == b"kept"
