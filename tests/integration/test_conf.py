@@ -98,15 +98,19 @@ def started(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
     """A name server, and a process for each file of a mode, started as its first lines say."""
     mode: str = request.param
     with LocalCluster(tmp_path, ClusterSettings(brokers=0)) as cluster:
+        children = []
         for name in MODES[mode][1]:
             module = "kourou_ha_replica" if name.endswith("-s") else "kourou_broker"
             view = [*TRIED, f"storePathRootDir={tmp_path / name}"]
-            child = cluster.children.start_module(
-                name,
-                module,
-                *("-n", cluster.address, "-c", str(CONF / mode / f"{name}.properties")),
-                *(word for setting in view for word in ("--set", setting)),
+            children.append(
+                cluster.children.start_module(
+                    name,
+                    module,
+                    *("-n", cluster.address, "-c", str(CONF / mode / f"{name}.properties")),
+                    *(word for setting in view for word in ("--set", setting)),
+                )
             )
+        for child in children:
             child.wait_for_ready()
         yield mode, cluster
 
