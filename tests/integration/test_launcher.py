@@ -291,13 +291,20 @@ def with_their_requirements(lines: Iterable[str]) -> dict[str, metadata.Distribu
     return found
 
 
-def compressed_bytes(package: metadata.Distribution) -> int:
+BLOCK_BYTES, BLOCKS = 65_536, 8
+"""Of so many blocks of a file one is compressed, and stands for all of them."""
+
+
+def compressed_bytes(package: metadata.Distribution) -> float:
     """The files of its wheel, each compressed as there."""
-    return sum(
-        len(zlib.compress(Path(str(one.locate())).read_bytes()))
-        for one in package.files or ()
-        if one.size is not None
-    )
+    found = 0.0
+    for one in package.files or ():
+        if one.size:
+            content = Path(str(one.locate())).read_bytes()
+            starts = range(0, len(content), BLOCK_BYTES * BLOCKS)
+            sample = b"".join(content[at : at + BLOCK_BYTES] for at in starts)
+            found += len(zlib.compress(sample)) * len(content) / len(sample)
+    return found
 
 
 def test_the_size_that_it_prints_is_that_of_the_installed_packages() -> None:
