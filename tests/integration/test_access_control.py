@@ -10,9 +10,9 @@ import asyncio
 import json
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,7 @@ from kourou.transport.remoting_client import RemotingConnection
 from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.access import send_to
 from kourou_rigs.certificates import Authority
+from kourou_rigs.forked_starts import run_kourou
 from kourou_rigs.store import Draft, StoreWriter
 from kourou_rigs.transacting import end
 
@@ -66,29 +67,34 @@ ROOT, ROOT_SECRET = "root", "a secret of the first one"
 WRITER, WRITER_SECRET = "orders-writer", "orders-secret"
 
 
+def conf_of(folder: Path, settings: Mapping[str, str]) -> Path:
+    """Write the settings file of a broker in a folder, and what it names."""
+    key_file = folder / "access.keys"
+    if not key_file.exists():
+        key_file.touch(0o600)
+        key_file.write_text(new_key_line("one"))
+        (folder / "first-admin").write_text(f"{ROOT}:{ROOT_SECRET}\n")
+    keys = {
+        "listenPort": "0",
+        "adminEnable": "false",
+        "brokerIP1": "127.0.0.1",
+        "mappedFileSizeCommitLog": str(1 << 20),
+        "storePathRootDir": str(folder / "store"),
+        "accessKeyFile": str(key_file),
+        "initialAdminFile": str(folder / "first-admin"),
+        **settings,
+    }
+    conf = folder / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    return conf
+
+
 class Broker:
     """One broker process in a folder; requests are sent to its remoting listener."""
 
     def __init__(self, folder: Path, children: Children, **settings: str) -> None:
-        self.folder, self._children = folder, children
-        key_file = folder / "access.keys"
-        if not key_file.exists():
-            key_file.touch(0o600)
-            key_file.write_text(new_key_line("one"))
-            (folder / "first-admin").write_text(f"{ROOT}:{ROOT_SECRET}\n")
-        keys = {
-            "listenPort": "0",
-            "adminEnable": "false",
-            "brokerIP1": "127.0.0.1",
-            "mappedFileSizeCommitLog": str(1 << 20),
-            "storePathRootDir": str(folder / "store"),
-            "accessKeyFile": str(key_file),
-            "initialAdminFile": str(folder / "first-admin"),
-            **settings,
-        }
-        conf = folder / "broker.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-        self.child: Child = children.start_module("broker", "kourou_broker", "-c", str(conf))
+        conf = str(conf_of(folder, settings))
+        self.child: Child = children.start_module("broker", "kourou_broker", "-c", conf)
         self.child.wait_for_ready()
 
     async def ask(
@@ -325,122 +331,62 @@ async def test_a_broker_that_cannot_read_its_users_opens_to_its_owner_only(tmp_p
             assert "is disabled" in (refused.remark or "")
 
 
-async def test_the_key_of_a_connection_is_its_user(tmp_path: Path) -> None:
-    for name in ("broker", "app", "stranger"):
-        make_pair(tmp_path / "keys" / name, name, ["127.0.0.1"] if name == "broker" else [])
-    pairs = {
-        name: tmp_path / "keys" / name / f"{name}.key_secret"
-        for name in ("broker", "app", "stranger")
-    }
-    curve = {
-        "curveKeyFile": str(pairs["broker"]),
-        "curveClients": "any",
-        "tcpEnable": "true",
-    }
-    with started(tmp_path, **curve) as broker:
-        key = read_pair(pairs["app"]).public
-        change = UserChange(
-            roles=(parse_role("writer:orders-"), parse_role("operator:orders-")), curve_keys=(key,)
-        )
-        made = await broker.ask(
-            AuthCreateUser(username="app"),
-            encode_user_change(change),
-            user=ROOT,
-            secret=ROOT_SECRET,
-        )
-        assert made.code == Code.SUCCESS, made.remark
-        servers = ServerKeys(tmp_path / "keys" / "broker" / "broker.key")
-        codes = {}
-        for name in ("app", "stranger"):
-            address = str(broker.child.ready["zmq"]).removeprefix("tcp://")
-            connection = ZmqConnection(address, curve=ClientCurve(PairFile(pairs[name]), servers))
-            reply = await connection.request(
-                send_to("orders-a"), body=(b"one",), timeout_ms=TIMEOUT_MS
-            )
-            codes[name] = reply.code
-            connection.close()
-    assert codes == {"app": Code.SUCCESS, "stranger": Code.NO_PERMISSION}
+USERS = ("app", "rival")
 
 
-async def test_the_certificate_of_a_connection_is_its_user(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "tls", "own")
-    subject = "CN=till,OU=Shop,O=Example"
-    contexts = {
-        "till": authority.trusted(authority.pair("till", subject=subject)),
-        "renewed": authority.trusted(authority.pair("renewed", subject=subject)),
-        "unknown": authority.trusted(authority.pair("other", subject="CN=till,OU=2,O=Example")),
-        "none": authority.trusted(),
-    }
-    own_roles = (parse_role("writer:orders-"), parse_role("operator:orders-"))
-    with started(tmp_path, **verifying(authority)) as broker:
-        till = UserChange(roles=own_roles, certificate_subjects=("cn=till, ou=Shop, o=Example",))
-        await broker.change(AuthCreateUser(username="till"), till)
-        assert (await broker.create(WRITER, WRITER_SECRET, "writer", "operator")).code == 0
-        writer = {"user": WRITER, "secret": WRITER_SECRET}
-        links = {
-            name: await SecureConnection().open(broker, context)
-            for name, context in contexts.items()
-        }
-        for name, link in links.items():
-            refused = await link.send("orders-a")
-            assert bool(refused) == (name in ("unknown", "none")), (name, refused)
-            assert not refused or "user anonymous has no right" in refused
-        refused = await links["till"].send("bills-a")
-        assert "user till has no right to Pub on Topic:bills-a" in refused
-        assert "does not belong to user" in await links["till"].send("orders-a", **writer)
-        assert await links["unknown"].send("orders-a", **writer) == ""
-        for change, reason in (
-            (UserChange(enabled=False), "the user is disabled"),
-            (UserChange(enabled=True, certificate_subjects=()), "user anonymous has no right"),
-        ):
-            await broker.change(AuthUpdateUser(username="till"), change)
-            assert reason in await links["till"].send("orders-a")
-        for link in links.values():
-            await link.close()
+@dataclass(frozen=True)
+class Secured:
+    """A broker that accepts keys and certificates, and users with rights to NAME-."""
 
+    folder: Path
+    broker: Broker
+    authority: Authority
 
-async def send_once(broker: Broker, context: ssl.SSLContext) -> None:
-    link = await SecureConnection().open(broker, context)
-    try:
-        await link.send("orders-a")
-    finally:
-        await link.close()
+    def pair(self, name: str) -> Path:
+        return pair(self.folder, name)
 
-
-@pytest.mark.fault
-async def test_certificates_that_are_not_valid_get_no_connection(tmp_path: Path) -> None:
-    authority, other = (Authority(tmp_path / name, name) for name in ("own", "other"))
-    with started(tmp_path, **verifying(authority)) as broker:
-        till = UserChange(roles=(parse_role("writer"),), certificate_subjects=("CN=till",))
-        await broker.change(AuthCreateUser(username="till"), till)
-        for shown in (other.pair("till"), authority.pair("till", expired=True)):
-            with pytest.raises((OSError, asyncio.IncompleteReadError)):
-                await send_once(broker, authority.trusted(shown))
-
-
-class BothDoors:
-    """Users of a broker with CURVE keys, each with a key and a secret and rights to NAME-."""
-
-    def __init__(self, folder: Path, broker: Broker) -> None:
-        self._broker = broker
-        servers = ServerKeys(folder / "keys" / "broker" / "broker.key")
-        address = str(broker.child.ready["zmq"]).removeprefix("tcp://")
-        self.pairs = {name: read_pair(pair(folder, name)) for name in ("app", "rival")}
-        self.links = {
-            name: ZmqConnection(address, curve=ClientCurve(PairFile(pair(folder, name)), servers))
-            for name in self.pairs
-        }
+    def connect(self, name: str) -> ZmqConnection:
+        servers = ServerKeys(self.folder / "keys" / "broker" / "broker.key")
+        address = str(self.broker.child.ready["zmq"]).removeprefix("tcp://")
+        return ZmqConnection(address, curve=ClientCurve(PairFile(self.pair(name)), servers))
 
     async def create_users(self) -> None:
-        for name, keys in self.pairs.items():
+        """Each with a key and a secret; the chief administers by a key alone."""
+        key = read_pair(self.pair("chief")).public
+        chief = UserChange(roles=(parse_role("administrator"),), curve_keys=(key,))
+        await self.broker.change(AuthCreateUser(username="chief"), chief)
+        for name in USERS:
             change = UserChange(
                 secret=f"secret-of-{name}",
                 roles=(parse_role(f"writer:{name}-"), parse_role(f"operator:{name}-")),
-                curve_keys=(keys.public,),
+                curve_keys=(read_pair(self.pair(name)).public,),
             )
-            request, body = AuthCreateUser(username=name), encode_user_change(change)
-            made = await self._broker.ask(request, body, user=ROOT, secret=ROOT_SECRET)
-            assert made.code == Code.SUCCESS, made.remark
+            await self.broker.change(AuthCreateUser(username=name), change)
+
+
+def pair(folder: Path, name: str) -> Path:
+    return folder / "keys" / name / f"{name}.key_secret"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    for name in ("broker", "chief", *USERS, "stranger"):
+        make_pair(folder / "keys" / name, name, ["127.0.0.1"] if name == "broker" else [])
+    authority = Authority(folder / "tls", "own")
+    curve = {"curveKeyFile": str(pair(folder, "broker")), "curveClients": "any"}
+    with started(folder, **curve, tcpEnable="true", **verifying(authority)) as broker:
+        made = Secured(folder, broker, authority)
+        asyncio.run(made.create_users())
+        yield made
+
+
+class BothDoors:
+    """The users' connections by their keys, and their signed requests."""
+
+    def __init__(self, secured: Secured) -> None:
+        self._broker = secured.broker
+        self.links = {name: secured.connect(name) for name in USERS}
 
     async def ask(
         self, name: str, door: str, request: Request, body: bytes = b""
@@ -457,95 +403,145 @@ class BothDoors:
         return reply.code != Code.NO_PERMISSION, b"".join(map(bytes, reply.body))
 
 
-def pair(folder: Path, name: str) -> Path:
-    return folder / "keys" / name / f"{name}.key_secret"
+@pytest.fixture
+async def doors(secured: Secured) -> AsyncIterator[BothDoors]:
+    both = BothDoors(secured)
+    yield both
+    for link in both.links.values():
+        link.close()
 
 
-def with_curve(folder: Path) -> dict[str, str]:
-    """Make key pairs; returns the settings of a broker for both protocols."""
-    for name in ("broker", "app", "rival"):
-        make_pair(folder / "keys" / name, name, ["127.0.0.1"] if name == "broker" else [])
-    return {
-        "curveKeyFile": str(pair(folder, "broker")),
-        "curveClients": "any",
-        "tcpEnable": "true",
+async def test_the_key_of_a_connection_is_its_user(secured: Secured) -> None:
+    codes = {}
+    for name in ("app", "stranger"):
+        connection = secured.connect(name)
+        reply = await connection.request(send_to("app-a"), body=(b"one",), timeout_ms=TIMEOUT_MS)
+        codes[name] = reply.code
+        connection.close()
+    assert codes == {"app": Code.SUCCESS, "stranger": Code.NO_PERMISSION}
+
+
+async def test_the_certificate_of_a_connection_is_its_user(secured: Secured) -> None:
+    authority, broker = secured.authority, secured.broker
+    subject = "CN=till,OU=Shop,O=Example"
+    contexts = {
+        "till": authority.trusted(authority.pair("till", subject=subject)),
+        "renewed": authority.trusted(authority.pair("renewed", subject=subject)),
+        "unknown": authority.trusted(authority.pair("other", subject="CN=till,OU=2,O=Example")),
+        "none": authority.trusted(),
     }
+    own_roles = (parse_role("writer:orders-"), parse_role("operator:orders-"))
+    till = UserChange(roles=own_roles, certificate_subjects=("cn=till, ou=Shop, o=Example",))
+    await broker.change(AuthCreateUser(username="till"), till)
+    assert (await broker.create(WRITER, WRITER_SECRET, "writer", "operator")).code == 0
+    writer = {"user": WRITER, "secret": WRITER_SECRET}
+    links = {
+        name: await SecureConnection().open(broker, context) for name, context in contexts.items()
+    }
+    for name, link in links.items():
+        refused = await link.send("orders-a")
+        assert bool(refused) == (name in ("unknown", "none")), (name, refused)
+        assert not refused or "user anonymous has no right" in refused
+    refused = await links["till"].send("bills-a")
+    assert "user till has no right to Pub on Topic:bills-a" in refused
+    assert "does not belong to user" in await links["till"].send("orders-a", **writer)
+    assert await links["unknown"].send("orders-a", **writer) == ""
+    for change, reason in (
+        (UserChange(enabled=False), "the user is disabled"),
+        (UserChange(enabled=True, certificate_subjects=()), "user anonymous has no right"),
+    ):
+        await broker.change(AuthUpdateUser(username="till"), change)
+        assert reason in await links["till"].send("orders-a")
+    for link in links.values():
+        await link.close()
 
 
-async def test_messages_and_topics_of_others_are_hidden_over_both_protocols(tmp_path: Path) -> None:
-    with started(tmp_path, **with_curve(tmp_path)) as broker:
-        doors = BothDoors(tmp_path, broker)
-        await doors.create_users()
-        half = "TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01U"
-        positions = []
-        for message in (
-            send_to("app-a"),
-            send_to("rival-a", properties="KEYS\x01k"),
-            send_to("rival-a", properties=half, sys_flag=4),
+async def send_once(broker: Broker, context: ssl.SSLContext) -> None:
+    link = await SecureConnection().open(broker, context)
+    try:
+        await link.send("orders-a")
+    finally:
+        await link.close()
+
+
+@pytest.mark.fault
+async def test_certificates_that_are_not_valid_get_no_connection(
+    secured: Secured, tmp_path: Path
+) -> None:
+    authority, other = secured.authority, Authority(tmp_path / "other", "other")
+    user = UserChange(roles=(parse_role("writer"),), certificate_subjects=("CN=expired",))
+    await secured.broker.change(AuthCreateUser(username="expired"), user)
+    for shown in (other.pair("expired"), authority.pair("expired", expired=True)):
+        with pytest.raises((OSError, asyncio.IncompleteReadError)):
+            await send_once(secured.broker, authority.trusted(shown))
+
+
+async def test_messages_and_topics_of_others_are_hidden_over_both_protocols(
+    secured: Secured, doors: BothDoors
+) -> None:
+    half = "TRAN_MSG\x01true\x02PGROUP\x01g\x02UNIQ_KEY\x01U"
+    positions = []
+    for message in (
+        send_to("app-a"),
+        send_to("rival-a", properties="KEYS\x01k"),
+        send_to("rival-a", properties=half, sys_flag=4),
+    ):
+        stored = await secured.broker.ask(message, b"x", user=ROOT, secret=ROOT_SECRET)
+        assert stored.code == Code.SUCCESS, stored.remark
+        positions.append(decode_offset_id((stored.ext_fields or {})["msgId"])[1])
+    own, other, other_half = positions
+    query = QueryMessage(
+        topic="rival-a", key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60
+    )
+    for door in ("tcp", "zmq"):
+        for request in (
+            ViewMessageById(offset=other),
+            ViewMessageById(offset=other_half),
+            query,
+            ConsumerSendMsgBack(offset=other, group="app-g", delay_level=0),
+            end((0, other_half), COMMIT, group="g"),
         ):
-            stored = await broker.ask(message, b"x", user=ROOT, secret=ROOT_SECRET)
-            assert stored.code == Code.SUCCESS, stored.remark
-            positions.append(decode_offset_id((stored.ext_fields or {})["msgId"])[1])
-        own, other, other_half = positions
-        query = QueryMessage(
-            topic="rival-a", key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60
-        )
-        for door in ("tcp", "zmq"):
-            for request in (
-                ViewMessageById(offset=other),
-                ViewMessageById(offset=other_half),
-                query,
-                ConsumerSendMsgBack(offset=other, group="app-g", delay_level=0),
-                end((0, other_half), COMMIT, group="g"),
-            ):
-                assert not (await doors.ask("app", door, request))[0], (door, request)
-            assert (await doors.ask("app", door, ViewMessageById(offset=own)))[0]
-            _, body = await doors.ask("app", door, GetAllTopicConfig())
-            found, _ = decode_topic_configs(body)
-            assert [one.name for one in found] == ["app-a"]
-        for link in doors.links.values():
-            link.close()
+            assert not (await doors.ask("app", door, request))[0], (door, request)
+        assert (await doors.ask("app", door, ViewMessageById(offset=own)))[0]
+        _, body = await doors.ask("app", door, GetAllTopicConfig())
+        found, _ = decode_topic_configs(body)
+        assert [one.name for one in found] == ["app-a"]
 
 
-async def test_one_protocol_is_enforced_while_the_other_is_observed(tmp_path: Path) -> None:
-    with started(tmp_path, **with_curve(tmp_path)) as broker:
-        doors = BothDoors(tmp_path, broker)
-        await doors.create_users()
-        roles = (parse_role("administrator"),)
-        await broker.change(AuthUpdateUser(username="app"), UserChange(roles=roles))
+async def test_one_protocol_is_enforced_while_the_other_is_observed(
+    secured: Secured, doors: BothDoors
+) -> None:
+    chief = secured.connect("chief")
 
-        async def let_through(*modes: tuple[str, str]) -> list[str]:
-            for mode, door in modes:
-                assert (await doors.ask("app", "zmq", SetAccessMode(mode=mode, door=door)))[0]
-            wanted = send_to("app-a")
-            return [one for one in ("tcp", "zmq") if (await doors.ask("rival", one, wanted))[0]]
+    async def let_through(*modes: tuple[str, str]) -> list[str]:
+        for mode, door in modes:
+            request = SetAccessMode(mode=mode, door=door)
+            done = await chief.request(request, timeout_ms=TIMEOUT_MS)
+            assert done.code == Code.SUCCESS, done.remark
+        wanted = send_to("app-a")
+        return [one for one in ("tcp", "zmq") if (await doors.ask("rival", one, wanted))[0]]
 
-        assert await let_through() == []
-        assert await let_through(("observe", ""), ("enforce", "remoting")) == ["zmq"]
-        assert await let_through(("enforce", ""), ("observe", "remoting")) == ["tcp"]
-        assert await let_through(("enforce", "")) == []
-        for link in doors.links.values():
-            link.close()
+    assert await let_through() == []
+    assert await let_through(("observe", ""), ("enforce", "remoting")) == ["zmq"]
+    assert await let_through(("enforce", ""), ("observe", "remoting")) == ["tcp"]
+    assert await let_through(("enforce", "")) == []
+    chief.close()
 
 
-async def test_a_client_id_is_of_its_connected_user_over_both_protocols(tmp_path: Path) -> None:
+async def test_a_client_id_is_of_its_connected_user_over_both_protocols(doors: BothDoors) -> None:
     def beat(name: str) -> bytes:
         data = ConsumerData(f"{name}-g", subscriptions=(Subscription(f"{name}-a"),))
         return encode_heartbeat(HeartbeatBody("c1", consumers=(data,)))
 
-    with started(tmp_path, **with_curve(tmp_path)) as broker:
-        doors = BothDoors(tmp_path, broker)
-        await doors.create_users()
-        assert (await doors.ask("app", "zmq", HeartBeat(), beat("app")))[0]
-        for door in ("tcp", "zmq"):
-            assert not (await doors.ask("rival", door, HeartBeat(), beat("rival")))[0]
-            assert (await doors.ask("app", door, HeartBeat(), beat("app")))[0]
-        doors.links["app"].close()
-        for door in ("tcp", "zmq"):
-            async with asyncio.timeout(TIMEOUT_MS / 1_000):  # until the broker sees that it closed
-                while not (await doors.ask("rival", door, HeartBeat(), beat("rival")))[0]:
-                    pass
-        doors.links["rival"].close()
+    assert (await doors.ask("app", "zmq", HeartBeat(), beat("app")))[0]
+    for door in ("tcp", "zmq"):
+        assert not (await doors.ask("rival", door, HeartBeat(), beat("rival")))[0]
+        assert (await doors.ask("app", door, HeartBeat(), beat("app")))[0]
+    doors.links["app"].close()
+    for door in ("tcp", "zmq"):
+        async with asyncio.timeout(TIMEOUT_MS / 1_000):  # until the broker sees that it closed
+            while not (await doors.ask("rival", door, HeartBeat(), beat("rival")))[0]:
+                pass
 
 
 @pytest.mark.parametrize(
@@ -565,8 +561,7 @@ def test_a_bad_file_stops_the_start_with_a_sentence(
     (tmp_path / "first-admin-without-secret").write_text("root\n")
     (tmp_path / "no-users").write_text("# to be written\n")
     (tmp_path / "link-into-store").symlink_to(tmp_path / "store" / "access.keys")
-    with (
-        pytest.raises(Exception, match=sentence),
-        started(tmp_path, **{"initialAdminFile": "", setting: str(tmp_path / value)}),
-    ):
-        pass
+    conf = conf_of(tmp_path, {"initialAdminFile": "", setting: str(tmp_path / value)})
+    done = run_kourou("broker", "-c", str(conf))
+    assert done.returncode == 2
+    assert sentence in done.stderr
