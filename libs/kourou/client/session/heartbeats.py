@@ -64,6 +64,7 @@ class Heartbeats:
         self._timeout_ms = timeout_ms
         self._producer_groups: dict[str, int] = {}
         self._reached: set[str] = set()
+        self._failed: set[str] = set()
         self._differing: dict[str, list[str]] = {}
         """Address -> the texts in its last reply about consumers with other subscriptions."""
 
@@ -102,7 +103,7 @@ class Heartbeats:
     def _came_back(self, address: str) -> None:
         # Nothing else may reveal it: an idle producer sends no requests to the broker, but the
         # broker may send it a check-back for a transaction.
-        if address in self._reached:
+        if address in self._reached or address in self._failed:
             self._reached.discard(address)
             self.soon()
 
@@ -152,14 +153,23 @@ class Heartbeats:
         addresses = self._routes.addresses()
         self.last = body, sorted(addresses)
         self._reached &= addresses
+        self._failed &= addresses
         for gone in self._differing.keys() - addresses:
             del self._differing[gone]
         await asyncio.gather(*(self._send(address, body) for address in self.last[1]))
 
     async def reach(self, addresses: Iterable[str]) -> None:
-        """Send a heartbeat now if one of these brokers has not received one yet."""
-        if not self._reached.issuperset(addresses):
-            await self.beat()
+        """Send a heartbeat now if one of these brokers has not received one yet.
+
+        One whose last heartbeat failed, and that is not connected, is not waited for again: each
+        pull from other brokers would take the whole timeout.
+        """
+        for address in addresses:
+            if address not in self._reached and (
+                address not in self._failed or self._connections.is_connected(address)
+            ):
+                await self.beat()
+                return
 
     async def _send(self, address: str, body: bytes) -> None:
         self._reached.add(address)
@@ -169,11 +179,13 @@ class Heartbeats:
             )
         except KourouError as error:
             self._reached.discard(address)
+            self._failed.add(address)
             _log.warning(
                 "heartbeat-failed: heartbeat to broker %(address)s failed: %(error)s",
                 {"address": address, "error": error},
             )
         else:
+            self._failed.discard(address)
             self._warn(address, reply.remark.splitlines())
 
     def _warn(self, address: str, differing: list[str]) -> None:

@@ -123,6 +123,20 @@ async def test_an_unreachable_broker_gets_the_next_heartbeat(cluster, broker, he
 
 
 @pytest.mark.fault
+async def test_a_broker_that_is_down_is_waited_for_once(cluster, broker, hearts, caplog):
+    """Otherwise each pull from another broker of the topic would take the whole timeout."""
+    heart = hearts()
+    await heart.routes.find("T")
+    cluster.down.add(broker.address)
+    for _ in range(3):
+        await heart.reach([broker.address])
+    assert caplog.text.count("heartbeat to broker") == 1
+    cluster.down.clear()
+    await heart.beat()
+    assert "me@1" in broker.members["g"]
+
+
+@pytest.mark.fault
 async def test_a_reconnected_broker_gets_a_heartbeat_at_once(cluster, broker, hearts):
     """A producer that is idle asks nothing, and must be known: the broker may ask it."""
     heart = hearts()
