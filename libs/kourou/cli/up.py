@@ -135,20 +135,24 @@ def run_until_stopped(
     _print(f"starting in {place}" + (" (Spark takes half a minute)" if pipeline else ""))
     with _started(place, settings, interruption) as cluster:
         watch = Supervisor(cluster, called_as, interruption)
-        with _flights(cluster.address, called_as, wanted=flights):
-            try:
-                for line in introduction(cluster, collector, called_as, lacking, flights=flights):
-                    _print(line)
-                _print(f"Ready in {time.monotonic() - began:.1f} s. Ctrl-C stops it.")
-                watch.run()
-                _print("no service is left")
-            except KeyboardInterrupt:
-                interruption.asked = False
-                _print("stopping; a second Ctrl-C kills …")
+        is_stopping = False
         try:
+            with _flights(cluster.address, called_as, wanted=flights):
+                try:
+                    lines = introduction(cluster, collector, called_as, lacking, flights=flights)
+                    for line in lines:
+                        _print(line)
+                    _print(f"Ready in {time.monotonic() - began:.1f} s. Ctrl-C stops it.")
+                    watch.run()
+                    _print("no service is left")
+                except KeyboardInterrupt:
+                    is_stopping, interruption.asked = True, False
+                    _print("stopping; a second Ctrl-C kills …")
+            is_stopping = True
             codes = cluster.stop()
         except KeyboardInterrupt:
-            cluster.children.kill_all()
+            if is_stopping:
+                cluster.children.kill_all()
             raise
     bad = {name: code for name, code in codes.items() if code and name not in watch.down}
     if bad:
