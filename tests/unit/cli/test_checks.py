@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -11,7 +10,6 @@ import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,37 +19,58 @@ from kourou.cli.checks import CheckProcesses, find_stacks
 from kourou.errors import ConfigError, Unavailable
 
 
-def record(path: Path, **fields: Any) -> Path:
-    empty = {"passed": [], "failed": [], "skipped": {}, "features": {}, "marks": [], "rounds": {}}
-    empty["without_engine"] = 0
-    path.write_text(json.dumps({**empty, **fields}))
-    return path
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of its own, in which the checks run."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(Path("tests/conftest.py").read_text())
+    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
+    return tmp_path
 
 
-def test_a_record_is_counted(tmp_path: Path) -> None:
-    path = record(
-        tmp_path / "unit.json",
-        passed=["a", "b"],
-        failed=["c"],
-        features={"F001": ["a"]},
-        rounds={"a": [1, 10]},
+def test_pytest_counts_reach_the_closing_line(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A skip for a reason that no list permits is a failure."""
+    (checkout / "tests" / "test_small.py").write_text(
+        "import pytest\n"
+        "def test_good(rounds): assert rounds(50) == 5\n"
+        "def test_bad(): assert False\n"
+        "def test_missing(): pytest.skip('needs root: here')\n"
+        "def test_odd(): pytest.skip('flaky today')\n"
     )
-    outcome = checks._read_record(path)
-    assert (outcome.passed, outcome.failed, outcome.skipped) == (2, 1, 0)
-    assert outcome.features == {"F001": ["a"]}
-    assert outcome.rounds == {"a": [1, 10]}
+    stages = (Stage("unit", "small", tests="tests"), Stage("spark", "none", tests="nowhere"))
+    monkeypatch.setattr(checks, "STAGES", stages)
+    assert checks.run_checks(checks.Options()) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "1 passed, 2 failed, 2 skipped"
+    assert "a skip that is not allowed: tests/test_small.py::test_odd: flaky today" in out
+    assert "5 of       50  test_small.py::test_good" in out
+    assert "none yet" in out
 
 
-def test_a_run_without_a_record_failed(tmp_path: Path) -> None:
-    assert checks._read_record(tmp_path / "none.json").failed == 1
+def test_a_run_without_a_record_failed(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "tests" / "test_small.py").write_text("import os\nos._exit(0)\n")
+    monkeypatch.setattr(checks, "STAGES", (Stage("unit", "small", tests="tests"),))
+    assert checks.run_checks(checks.Options(stages=["unit"])) == 1
+    out = capsys.readouterr().out
+    assert "the run left no record" in out
+    assert out.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
 
 
-def test_only_listed_skips_pass(tmp_path: Path) -> None:
-    fine = record(tmp_path / "fine.json", skipped={"a": f"{next(iter(ALLOWED_SKIPS))}: mount"})
-    odd = record(tmp_path / "odd.json", skipped={"a": "flaky today"})
-    assert checks._read_record(fine).failed == 0
-    assert checks._read_record(odd).failed == 1
-    assert "flaky today" in checks._read_record(odd).remarks[0]
+def test_a_keyword_that_no_test_has_is_wrong_usage_and_no_success(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "tests" / "test_small.py").write_text("def test_good(): pass\n")
+    stages = (Stage("types", "a check", commands=(("true",),)), Stage("unit", "s", tests="tests"))
+    monkeypatch.setattr(checks, "STAGES", stages)
+    with pytest.raises(ConfigError, match="no test of unit matches -k 'nosuchtest'"):
+        checks.run_checks(checks.Options(keyword="nosuchtest"))
+    assert "no match" in capsys.readouterr().out
+    assert checks.run_checks(checks.Options(keyword="good")) == 0
+    assert checks.run_checks(checks.Options(stages=["types"])) == 0
 
 
 def test_every_allowed_reason_is_given_by_some_test() -> None:
@@ -68,43 +87,6 @@ def test_every_allowed_reason_is_given_by_some_test() -> None:
         if not any(re.search(rf"skip[a-z]*\([^)]*[\"']{reason}", text) for text in texts)
     ]
     assert unused == []
-
-
-def test_pytest_counts_reach_the_closing_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "conftest.py").write_text(Path("tests/conftest.py").read_text())
-    (tmp_path / "tests" / "test_small.py").write_text(
-        "import pytest\n"
-        "def test_good(rounds): assert rounds(50) == 5\n"
-        "def test_bad(): assert False\n"
-        "def test_missing(): pytest.skip('needs root: here')\n"
-    )
-    stages = (Stage("unit", "small", tests="tests"), Stage("spark", "none", tests="nowhere"))
-    monkeypatch.setattr(checks, "STAGES", stages)
-    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
-    assert checks.run_checks(checks.Options()) == 1
-    out = capsys.readouterr().out
-    assert out.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
-    assert "5 of       50  test_small.py::test_good" in out
-    assert "none yet" in out
-
-
-def test_a_keyword_that_no_test_has_is_wrong_usage_and_no_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "conftest.py").write_text(Path("tests/conftest.py").read_text())
-    (tmp_path / "tests" / "test_small.py").write_text("def test_good(): pass\n")
-    stages = (Stage("types", "a check", commands=(("true",),)), Stage("unit", "s", tests="tests"))
-    monkeypatch.setattr(checks, "STAGES", stages)
-    monkeypatch.setattr(checks, "find_checkout", lambda: tmp_path)
-    with pytest.raises(ConfigError, match="no test of unit matches -k 'nosuchtest'"):
-        checks.run_checks(checks.Options(keyword="nosuchtest"))
-    assert "no match" in capsys.readouterr().out
-    assert checks.run_checks(checks.Options(keyword="good")) == 0
-    assert checks.run_checks(checks.Options(stages=["types"])) == 0
 
 
 def test_a_stage_that_does_not_fit_holds_up_no_other() -> None:
