@@ -18,7 +18,7 @@ import kourou.sync
 from kourou.cli.admin import command as command_module
 from kourou.cli.admin import messages as message_commands
 from kourou.cli.admin.brokers import broker_name, key_values
-from kourou.cli.admin.command import COMMANDS, Switch, command, moment_ms, names_of, options_of
+from kourou.cli.admin.command import COMMANDS, command, moment_ms, names_of, options_of
 from kourou.cli.admin.report import Report, local_time
 from kourou.cli.admin.topics import delete_topic
 from kourou.cli.main import main
@@ -117,8 +117,6 @@ def use(monkeypatch: pytest.MonkeyPatch, client: object) -> None:
 def test_a_switch_takes_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["admin", "deleteSubGroup", "-g", "g", "-r", "perhaps"]) == 2
     assert "perhaps" in capsys.readouterr().err
-    assert Switch.TRUE.on
-    assert not Switch.FALSE.on
 
 
 @pytest.mark.parametrize("option", ["-w", "-r"])
@@ -132,17 +130,6 @@ def test_as_many_queues_as_a_topic_may_have(
 
 
 # -- declaring a command --------------------------------------------------------------------------
-
-
-def test_common_options_are_placed_at_the_star_and_at_the_end() -> None:
-    names = {
-        name: list(options_of(COMMANDS[name])) for name in ("deleteTopic", "promote", "statsAll")
-    }
-    assert names == {
-        "deleteTopic": ["topic", "namesrv", "cluster", "json"],
-        "promote": ["broker", "broker_id", "address", "force", "namesrv", "json"],
-        "statsAll": ["namesrv", "topic", "active", "interval", "rounds", "json"],
-    }
 
 
 def test_a_command_that_the_catalogue_lacks_is_refused() -> None:
@@ -296,39 +283,16 @@ def test_lines_json_and_exit_code(cluster_of_diagnosis, capsys):
         assert [one["code"] for one in found["groups"][0]["causes"]] == ["consumed"]
 
 
-# -- one report, two faces -------------------------------------------------------------------------
-
-
-REPORT = Report(("name", "count", "ok", "when"), [("a", 5, True, None), ("long", 12, False, "now")])
+# -- reports ---------------------------------------------------------------------------------------
 
 
 def test_columns_are_aligned_and_numbers_stand_right() -> None:
-    assert REPORT.lines() == [
+    rows = [("a", 5, True, None), ("long", 12, False, "now")]
+    assert Report(("name", "count", "ok", "when"), rows).lines() == [
         "name  count  ok   when",
         "a         5  yes  -",
         "long     12  no   now",
     ]
-
-
-def test_json_has_one_object_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    REPORT.show(as_json=True)
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert rows[0] == {"name": "a", "count": 5, "ok": True, "when": None}
-
-
-def test_remarks_stand_below_and_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    Report(remarks=["done"]).show(as_json=False)
-    assert capsys.readouterr().out == "done\n"
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-def test_who_did_not_answer_is_named_beside_the_rows(
-    as_json: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Report(("name",), [("a",)], missing={"broker-b": Unavailable("away")}).show(as_json=as_json)
-    printed = capsys.readouterr()
-    assert printed.err == "missing: broker-b: away\n"
-    assert "broker-b" not in printed.out
 
 
 # -- times in every form that operators type, and how reports show them ----------------------------
@@ -348,23 +312,18 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("new_york")
 @pytest.mark.parametrize(
-    "text",
+    ("text", "time_ms"),
     [
-        str(NOON_MS),
-        "2013-07-04T12:00:00+00:00",
-        "2013-07-04T08:00",
-        "2013-07-04 08:00:00",
-        "2013-07-04#08:00:00:000",
+        ("now", 5),
+        (str(NOON_MS), NOON_MS),
+        ("2013-07-04T12:00:00+00:00", NOON_MS),
+        ("2013-07-04T08:00", NOON_MS),
+        ("2013-07-04 08:00:00", NOON_MS),
+        ("2013-07-04#08:00:00:250", NOON_MS + 250),
     ],
 )
-def test_a_time_without_a_zone_is_local(text: str) -> None:
-    assert moment_ms(text, now_ms=5) == NOON_MS
-
-
-@pytest.mark.usefixtures("new_york")
-def test_now_is_now_and_milliseconds_count() -> None:
-    assert moment_ms("now", now_ms=5) == 5
-    assert moment_ms("2013-07-04#08:00:00:250", now_ms=5) == NOON_MS + 250
+def test_a_time_without_a_zone_is_local(text: str, time_ms: int) -> None:
+    assert moment_ms(text, now_ms=5) == time_ms
 
 
 @pytest.mark.usefixtures("new_york")

@@ -124,13 +124,6 @@ def test_a_group_in_an_election_has_no_leader() -> None:
     assert report.failed
 
 
-def test_of_two_that_believe_to_lead_the_later_one_does() -> None:
-    old = msgspec.structs.replace(ELECTED, broker_id=3, member="n2", epoch=6, followers=())
-    for members in ((ELECTED, old, OTHER), (old, ELECTED, OTHER)):
-        report = shown(*(member(status, number) for number, status in enumerate(members)))
-        assert report.remarks == ["broker-a: broker-a/n1 leads epoch 7 of its Raft group"]
-
-
 def test_a_hand_over_tells_who_leads_now(monkeypatch) -> None:
     monkeypatch.setattr(replica_commands, "broker_name", lambda _client, name: name)
     asked: list[tuple[str, str]] = []
