@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.cli import main as command_line
-from kourou.cli.history import CHANGE_LENGTH_MAX, _report, _state_report, change_of
+from kourou.cli.history import CHANGE_LENGTH_MAX, _state_report, change_of
 from kourou.client.admin.history import HistoryEvent, StateAt
 
 BEFORE = {"name": "orders", "write_queue_nums": 4, "perm": 6}
@@ -46,16 +46,6 @@ def test_a_long_change_is_cut() -> None:
     text = change_of(decision("Long", a="x" * 1_000))
     assert len(text) == CHANGE_LENGTH_MAX
     assert text.endswith("…")
-
-
-def test_what_somebody_typed_cannot_command_the_terminal() -> None:
-    wild = HistoryEvent("b", 1, 1, "topic/a", "T", {}, "ann\x1b[2J", "why\nnot", "")
-    report = _report([wild], as_json=False)
-    assert report is not None
-    text = "\n".join(report.lines())
-    assert "\x1b" not in text
-    assert "why\\nnot" in text
-    assert text.count("\n") == 1
 
 
 @pytest.mark.parametrize(

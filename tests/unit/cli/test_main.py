@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,14 +80,25 @@ def test_errors_have_exit_codes(
         assert said == "kourou: cannot use /proc/nix: Permission denied\n"
 
 
+def python(source: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, which finds the same packages."""
+    return subprocess.run(
+        [sys.executable, "-c", source, *arguments],
+        env={"PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_help_loads_nothing_heavy() -> None:
     source = (
         "import sys; from kourou.cli.main import main; main(['--help'])\n"
         "heavy = {'numpy', 'zmq', 'sqlalchemy', 'aiohttp', 'opentelemetry', 'pandas'}\n"
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = python(source)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_service_starts_without_the_command_lines_machinery() -> None:
@@ -97,8 +109,8 @@ def test_a_service_starts_without_the_command_lines_machinery() -> None:
         "from kourou.cli.main import main; main(['broker'])\n"
         "sys.exit('typer' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = python(source)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("asking", [["-h"], ["help"], ["--help"], []])
@@ -145,14 +157,7 @@ def test_the_launcher_tells_what_was_typed_and_children_do_not_hear_of_it(tmp_pa
         (str(found), "kourou"),
         ("", "kourou"),
     ):
-        environment = {"PATH": str(tmp_path), command_line.CALLED_AS: typed}
-        done = subprocess.run(
-            [sys.executable, "-c", source],
-            env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = python(source, **{"PATH": str(tmp_path), command_line.CALLED_AS: typed})
         assert done.stdout.startswith(f"{shown} environ")
         assert command_line.CALLED_AS not in done.stdout
 
@@ -172,15 +177,7 @@ def test_a_command_that_lacks_packages_runs_the_launcher_again_and_only_once(
     launcher.write_text('#!/bin/sh\necho "again: $KOUROU_GROUPS: $*"\n')
     launcher.chmod(0o755)
 
-    def run(**environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", source, "broker", "-c", "two words"],
-            env={"PYTHONPATH": os.pathsep.join(sys.path), **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
+    run = partial(python, source, "broker", "-c", "two words")
     again = run(KOUROU_COMMAND=str(launcher), KOUROU_GROUPS="demo")
     assert (again.returncode, again.stdout) == (0, "again: demo postgres: broker -c two words\n")
     sentence = (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-import kourou.sync
-from kourou.cli.main import main
 from kourou.cli.quotas import amount
 from kourou.errors import BadRequest
 from kourou.model.quota import Quota, QuotaKind
@@ -21,24 +20,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(
-    cluster: WireCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def run(run_at_cluster: Run) -> Run:
     """Run a command; returns exit code, output, and errors."""
-    client = kourou.sync.Client
-
-    def opened(_: object, *, group: str) -> object:
-        return client("127.0.0.1:9876", group=group, dial=cluster.dial)
-
-    monkeypatch.setattr(kourou.sync, "Client", opened)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(("quota", *words))
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return command
+    return partial(run_at_cluster, "quota")
 
 
 def quotas(cluster: WireCluster, name: str) -> list[Quota]:
@@ -126,6 +110,8 @@ def test_a_broker_that_is_away_is_named(run: Run, cluster: WireCluster) -> None:
     assert code == 1
     assert "missing: broker-b: " in err
     assert out.splitlines()[1].endswith("broker-a")
+    code, out, err = run("list", "--json")
+    assert (code, len(out.splitlines()), "missing: broker-b: " in err) == (1, 1, True)
     code, _, err = run("remove", "user", "till")
     assert code == 1
     assert "broker-a changed; repeat the command for the others" in err

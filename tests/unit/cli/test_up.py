@@ -436,28 +436,26 @@ def test_what_stays_down_is_no_unclean_stop(
 # -- what `--trace` puts into the environment ------------------------------------------------------
 
 
-def test_nothing_asked_nothing_done() -> None:
-    environment: dict[str, str] = {}
-    assert trace_from_here(environment, asked=False, ratio=0.01) == ""
-    assert environment == {}
+TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}
+SAMPLED = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_SAMPLER": "always_on"}
+RATIO = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
 
 
-def test_asked_for_without_an_endpoint_means_the_local_collector() -> None:
-    environment: dict[str, str] = {}
-    assert trace_from_here(environment, asked=True) == LOCAL_COLLECTOR
-    assert environment == {"OTEL_EXPORTER_OTLP_ENDPOINT": LOCAL_COLLECTOR}
-
-
-def test_an_endpoint_is_enough_and_the_ratio_is_only_a_default() -> None:
-    environment = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}
-    assert trace_from_here(environment, asked=False, ratio=0.01) == "http://c:4318/v1/traces"
-    assert environment["OTEL_TRACES_SAMPLER_ARG"] == "0.01"
-    mine = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_SAMPLER": "always_on"}
-    before = dict(mine)
-    assert trace_from_here(mine, asked=True, ratio=0.01) == "http://c"
-    assert mine == before
-
-
-@pytest.mark.parametrize("off", [{"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_SDK_DISABLED": "true"}])
-def test_what_is_turned_off_stays_off(off) -> None:
-    assert trace_from_here({**off}, asked=True) == ""
+@pytest.mark.parametrize(
+    ("there", "asked", "endpoint", "added"),
+    [
+        ({}, False, "", {}),
+        ({}, True, LOCAL_COLLECTOR, {"OTEL_EXPORTER_OTLP_ENDPOINT": LOCAL_COLLECTOR, **RATIO}),
+        (TRACES, False, "http://c:4318/v1/traces", RATIO),
+        (SAMPLED, True, "http://c", {}),
+        ({**TRACES, "OTEL_TRACES_EXPORTER": "none"}, True, "", {}),
+        ({**TRACES, "OTEL_SDK_DISABLED": "true"}, True, "", {}),
+    ],
+    ids=["not asked for", "asked for", "an endpoint", "a sampler", "no exporter", "disabled"],
+)
+def test_traces_go_where_the_environment_or_the_option_says(
+    there: dict[str, str], asked: bool, endpoint: str, added: dict[str, str]
+) -> None:
+    environment = dict(there)
+    assert trace_from_here(environment, asked=asked, ratio=0.01) == endpoint
+    assert environment == {**there, **added}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,30 +80,12 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(
-    cluster: WireCluster,
-    keys: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
+def run(run_at_cluster: Run, cluster: WireCluster, keys: Path) -> Run:
     """Run a command as the operator; returns exit code, output, and errors."""
-    client = kourou.sync.Client
     public = read_pair(keys / "ops.key_secret").public
-
-    def opened(_: object, *, group: str) -> object:
-        return client("127.0.0.1:9876", group=group, dial=cluster.dial)
-
-    monkeypatch.setattr(kourou.sync, "Client", opened)
     for broker in cluster.brokers.values():
         connect_as(broker, public)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(("user", *words))
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return command
+    return partial(run_at_cluster, "user")
 
 
 @pytest.fixture
@@ -165,12 +148,6 @@ def test_a_first_administrator_who_could_not_come_back_is_refused(
     assert code == 2
     assert "this command line has no CURVE key" in err
     assert access(cluster).users == {}
-
-
-def test_the_first_user_must_be_an_administrator(run: Run) -> None:
-    code, _, err = run("create", "till")
-    assert code == 1
-    assert "the first user must be an administrator" in err
 
 
 # -- users ----------------------------------------------------------------------------------------
@@ -699,26 +676,6 @@ def test_users_and_acls_that_mqadmin_printed_are_imported(
     assert not users["till"].enabled
     assert secret_of(cluster, "till") == "secret-of-till"
     assert "Topic:orders*" in ops("show", "till")[1]
-
-
-def test_acls_that_decide_otherwise_here_are_refused_as_a_whole(
-    ops: Run, cluster: WireCluster, tmp_path: Path
-) -> None:
-    entries = [
-        {"resource": "*", "actions": ["Pub"]},
-        {"resource": "Topic:*", "actions": ["Pub"], "decision": "Deny"},
-        {"resource": "Topic:orders", "actions": ["Pub"]},
-    ]
-    file = tmp_path / "acl.json"
-    document = {
-        "users": [{"username": "till", "password": "secret-of-till"}],
-        "acls": [{"subject": "User:till", "policies": [{"entries": entries}]}],
-    }
-    file.write_text(json.dumps(document))
-    code, out, err = ops("import", str(file))
-    assert (code, out) == (2, "")
-    assert "the denial of Pub of till on Topic:* has an exception, Topic:orders" in err
-    assert set(access(cluster).users) == {"ops"}
 
 
 def test_entries_about_a_cluster_by_name_need_the_name_of_the_cluster(
