@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -32,6 +34,8 @@ from kourou.testing.cluster import COMMIT_INTERVAL_MS, Cluster
 from kourou_console.app import ConsoleService
 from kourou_console.config import ConsoleSettings
 from kourou_console.gateway import Gateway
+from kourou_console.http.dispatch import Dispatch
+from kourou_console.operation import Operation
 
 T = TypeVar("T")
 WAIT_S = 60.0
@@ -125,6 +129,11 @@ class HttpClient:
     def delete(self, path: str, **options: Any) -> HttpAnswer:
         """DELETE."""
         return self.request("DELETE", path, **options)
+
+    def dial(self) -> socket.socket:
+        """A plain connection, for what no HTTP client says."""
+        host, _, port = self.address.rpartition(":")
+        return socket.create_connection((host, int(port)), timeout=WAIT_S)
 
     def events(self, path: str, **options: Any) -> EventStream:
         """Open a stream of server-sent events; use it by `with`, and iterate."""
@@ -268,6 +277,18 @@ class ConsoleHere(HttpClient):
         it.
         """
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(within_s)
+
+    @contextmanager
+    def serving(self, *operations: Operation) -> Iterator[None]:
+        """Serve these operations instead of the API."""
+        handler = self.service._handler
+        assert handler is not None
+        former = handler._dispatch
+        handler._dispatch = Dispatch(operations, self.gateway, self.service._request_metrics)
+        try:
+            yield
+        finally:
+            handler._dispatch = former
 
     def start(self) -> Self:
         """Start the console; returns when it serves requests."""

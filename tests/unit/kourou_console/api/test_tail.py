@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -62,16 +61,12 @@ def test_there_is_no_head_of_what_does_not_end(console, topic):
 
 
 def test_a_stream_ends_in_words_and_whole_when_the_gateway_ends(cluster, topic):
-    with ConsoleHere(cluster) as console:
-        host, _, port = console.address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as link:
-            link.sendall(
-                b"GET /v1/topics/%b/tail HTTP/1.1\r\nHost: localhost\r\n\r\n" % topic.encode()
-            )
-            found = link.recv(65_536)
-            console.run(console.service.drain())
-            while more := link.recv(65_536):
-                found += more
+    with ConsoleHere(cluster) as console, console.dial() as link:
+        link.sendall(b"GET /v1/topics/%b/tail HTTP/1.1\r\nHost: localhost\r\n\r\n" % topic.encode())
+        found = link.recv(65_536)
+        console.run(console.service.drain())
+        while more := link.recv(65_536):
+            found += more
     assert found.startswith(b"HTTP/1.1 200")
     assert found.count(b"HTTP/1.1") == 1, "no other answer is in it"
     assert b"event: error\ndata: " in found

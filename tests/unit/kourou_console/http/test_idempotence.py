@@ -9,9 +9,10 @@ import pytest
 from kourou.errors import BadRequest, NoPermission, Rejected, TimedOut, Unavailable
 from kourou.model.message import Message
 from kourou.model.topic import MessageQueue
+from kourou.operations import Right
 from kourou.testing.cluster import unique_name
 from kourou_console.http import idempotence
-from kourou_console.http.call import RequestContext
+from kourou_console.http.call import Caller, RequestContext
 from kourou_console.http.idempotence import KEPT_MS, Idempotence, Named, named
 from kourou_console.http.responses import HttpError
 from kourou_console.messages.transactions import half_of
@@ -99,9 +100,6 @@ def test_a_key_is_printable_text(console, wrong):
 
 
 def test_other_callers_have_other_keys(console):
-    from kourou.operations import Right
-    from kourou_console.http.call import Caller
-
     ids = {
         named(
             console.gateway,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import zlib
 from contextlib import suppress
 from urllib.parse import quote, urlencode
@@ -27,8 +26,7 @@ BATCHES = "/v1/topics/orders/batches"
 
 def raw(console: ConsoleHere, *parts: bytes) -> bytes:
     """The answer to these bytes, until the connection is closed or falls silent at the end."""
-    host, _, port = console.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as link:
+    with console.dial() as link:
         for part in parts:
             link.sendall(part)
         found = b""
@@ -54,7 +52,9 @@ def head(path: str, *lines: str) -> bytes:
 
 def test_the_largest_is_taken_and_a_larger_one_is_not(console):
     assert console.post(MESSAGES, body=b"x" * BODY_SIZE_BYTES_MAX).status == 200
-    assert console.post(MESSAGES, body=b"x" * (BODY_SIZE_BYTES_MAX + 1)).status == 413
+    larger = console.post(MESSAGES, body=b"x" * (BODY_SIZE_BYTES_MAX + 1))
+    assert larger.status == 413
+    assert larger.json["hint"].startswith("send a smaller body")
 
 
 def test_it_is_refused_by_its_length_before_a_byte_is_read(console):
@@ -85,32 +85,6 @@ def test_compressed_bodies_are_taken(console, encoding, pack):
     assert answer.status == 200
     message = console.run(console.gateway.admin.messages.by_id("orders", answer.json["message_id"]))
     assert bytes(message.body) == b"hello" * 1_000
-
-
-def test_a_bomb_does_not_go_off(console, monkeypatch):
-    inflated: list[int] = []
-    step = request_input._STEP_BYTES
-
-    class Watched:
-        def __init__(self, window: int) -> None:
-            self.inner = zlib_decompressobj(window)
-
-        def decompress(self, data: bytes, most: int) -> bytes:
-            part = self.inner.decompress(data, most)
-            inflated.append(len(part))
-            return part
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.inner, name)
-
-    zlib_decompressobj = zlib.decompressobj
-    monkeypatch.setattr(request_input.zlib, "decompressobj", Watched)
-    bomb = gzip.compress(b"\0" * (256 << 20), 9)
-    answer = console.post(BATCHES, body=bomb, headers=JSON_GZIP)
-    assert answer.status == 413
-    assert answer.json["hint"].startswith("send a smaller body")
-    assert sum(inflated) <= BODY_SIZE_BYTES_MAX + step
-    assert max(inflated) <= step
 
 
 JSON_GZIP = {"Content-Type": "application/json", "Content-Encoding": "gzip"}

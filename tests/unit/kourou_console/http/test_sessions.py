@@ -93,11 +93,15 @@ def test_the_cookie_is_for_no_script_and_no_other_site(api: ConsoleHere) -> None
 
 
 @pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "keys", "own")
+
+
+@pytest.fixture
 def over_tls(
-    cluster: Cluster, time: HandTime, known: KnownSecrets, tmp_path: Path
+    cluster: Cluster, time: HandTime, known: KnownSecrets, authority: Authority
 ) -> Iterator[ConsoleHere]:
-    """A console that serves TLS, with these users."""
-    authority = Authority(tmp_path / "keys", "own")
+    """A console that serves TLS and verifies certificates, with these users."""
     certificate, key = authority.pair("console")
     with (
         ConsoleHere(
@@ -106,6 +110,8 @@ def over_tls(
             tls_mode=TlsMode.ENFORCING,
             tls_cert_path=certificate,
             tls_key_path=key,
+            tls_trust_cert_path=authority.path,
+            tls_need_client_auth=ClientAuth.OPTIONAL,
         ) as console,
         users_at(console, known, time),
     ):
@@ -133,30 +139,16 @@ def test_over_tls_cookies_are_secure_and_browsers_stay_there(
 
 @pytest.fixture
 def shown(
-    cluster: Cluster, time: HandTime, known: KnownSecrets, tmp_path: Path
-) -> Iterator[Callable[[str], HttpClient]]:
-    """A console that verifies certificates: clients by the subject that they show ("" none)."""
-    authority = Authority(tmp_path / "keys", "own")
-    certificate, key = authority.pair("console")
+    over_tls: ConsoleHere, known: KnownSecrets, authority: Authority
+) -> Callable[[str], HttpClient]:
+    """Clients of that console by the subject of the certificate that they show ("" none)."""
     known.subjects = {"CN=till,O=Example": "till"}
-    with (
-        ConsoleHere(
-            cluster,
-            tls=authority.trusted(),
-            tls_mode=TlsMode.ENFORCING,
-            tls_cert_path=certificate,
-            tls_key_path=key,
-            tls_trust_cert_path=authority.path,
-            tls_need_client_auth=ClientAuth.OPTIONAL,
-        ) as console,
-        users_at(console, known, time),
-    ):
 
-        def client(subject: str) -> HttpClient:
-            pair = authority.pair("client", subject=subject) if subject else None
-            return HttpClient(console.address, tls=authority.trusted(pair))
+    def client(subject: str) -> HttpClient:
+        pair = authority.pair("client", subject=subject) if subject else None
+        return HttpClient(over_tls.address, tls=authority.trusted(pair))
 
-        yield client
+    return client
 
 
 def test_a_certificate_is_its_user_without_a_secret(
@@ -310,8 +302,9 @@ def test_a_session_ends_with_the_secret(
     assert api.get("/v1/me", headers=headers).status == 401
 
 
+@pytest.mark.parametrize("changed", [{}, {"till": "another hash"}])
 def test_a_session_of_a_password_ends_with_it(
-    api: ConsoleHere, time: HandTime, known: KnownSecrets
+    api: ConsoleHere, time: HandTime, known: KnownSecrets, changed: dict[str, str]
 ) -> None:
     known.passwords = {"till": new_hash("several long words")}
     assert begin(api, secret="several long word").status == 401
@@ -320,7 +313,7 @@ def test_a_session_of_a_password_ends_with_it(
     for _ in range(2):
         time.now_ms += STALE_MS
         assert api.get("/v1/me", headers=headers).json["name"] == "till"
-    known.passwords.clear()
+    known.passwords = changed
     time.now_ms += STALE_MS
     assert api.get("/v1/me", headers=headers).status == 401
 
@@ -406,22 +399,6 @@ def test_invented_names_do_not_fill_the_audit(api: ConsoleHere, refusals: OwnRef
     assert "'invented-19' claimed: " in taken[-1].by
 
 
-def test_a_token_of_the_file_without_the_right_is_for_the_audit(
-    console: ConsoleHere, known: KnownSecrets, refusals: OwnRefusals, tmp_path: Path
-) -> None:
-    file, time = tmp_path / "tokens.toml", HandTime()
-    file.write_text('[[token]]\nname = "ci"\nright = "read"\ntoken = "a-token-of-some-length"\n')
-    with users_at(console, known, time, Tokens(file, time)):
-        bearer = {"Authorization": "Bearer a-token-of-some-length"}
-        assert console.put(GROUP, json={}, headers=bearer).status == 403
-        assert console.get("/v1/me", headers={"Authorization": "Bearer guessed"}).status == 401
-    found = [(one.user, one.request, one.by) for one in refusals.take()]
-    assert found == [
-        ("tokenFile/ci", "put_group", "the token 'ci' has the right read; this needs admin"),
-        ("anonymous", "SignIn", "unknown token"),
-    ]
-
-
 class Reports:
     """Brokers that take reports, or do not."""
 
@@ -472,19 +449,34 @@ async def test_a_stop_during_a_report_loses_nothing(monkeypatch: pytest.MonkeyPa
 # -- tokens next to users -------------------------------------------------------------------------
 
 
-def test_tokens_work_as_before(console: ConsoleHere, known: KnownSecrets, tmp_path: Path) -> None:
-    file = tmp_path / "tokens.toml"
-    file.write_text('[[token]]\nname = "ci"\nright = "read"\ntoken = "a-token-of-some-length"\n')
-    time = HandTime()
-    bearer = {"Authorization": "Bearer a-token-of-some-length"}
-    with users_at(console, known, time, Tokens(file, time)):
-        me = console.get("/v1/me", headers=bearer).json
+OF_FILE = {"Authorization": "Bearer a-token-of-some-length"}
+
+
+def token_file(folder: Path, right: str = "read") -> Tokens:
+    """A file with the token of OF_FILE, which has the name ci."""
+    file = folder / "tokens.toml"
+    file.write_text(
+        f'[[token]]\nname = "ci"\nright = "{right}"\ntoken = "a-token-of-some-length"\n'
+    )
+    return Tokens(file, HandTime())
+
+
+def test_tokens_of_a_file_work_as_before_and_what_they_lack_is_for_the_audit(
+    console: ConsoleHere, known: KnownSecrets, refusals: OwnRefusals, tmp_path: Path
+) -> None:
+    with users_at(console, known, tokens=token_file(tmp_path)):
+        me = console.get("/v1/me", headers=OF_FILE).json
         assert (me["name"], me["rights"]) == ("ci", ["read"])
-        assert console.put(GROUP, json={}, headers=bearer).status == 403
-        foreign = {**bearer, "Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
+        assert console.put(GROUP, json={}, headers=OF_FILE).status == 403
+        foreign = {**OF_FILE, "Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
         assert console.get("/v1/me", headers=foreign).status == 200
         assert console.get("/v1/me", headers={"Authorization": "Bearer guessed"}).status == 401
         assert console.get("/v1/me", headers=signed_in(console)).json["name"] == "till"
+    found = [(one.user, one.request, one.by) for one in refusals.take()]
+    assert found == [
+        ("tokenFile/ci", "put_group", "the token 'ci' has the right read; this needs admin"),
+        ("anonymous", "SignIn", "unknown token"),
+    ]
 
 
 @pytest.mark.parametrize("right", ["read", "write", "admin"])
@@ -492,15 +484,9 @@ def test_a_token_of_the_file_reads_the_audit_only_with_the_right_admin(
     console: ConsoleHere, known: KnownSecrets, tmp_path: Path, right: str
 ) -> None:
     """The console asks brokers as itself then, and its user may be an administrator."""
-    file = tmp_path / "tokens.toml"
-    file.write_text(
-        f'[[token]]\nname = "ci"\nright = "{right}"\ntoken = "a-token-of-some-length"\n'
-    )
-    time = HandTime()
-    bearer = {"Authorization": "Bearer a-token-of-some-length"}
-    with users_at(console, known, time, Tokens(file, time)):
+    with users_at(console, known, tokens=token_file(tmp_path, right)):
         for path in ("/v1/audit", "/v1/audit/export"):
-            status = console.get(path, headers=bearer).status
+            status = console.get(path, headers=OF_FILE).status
             assert status == (200 if right == "admin" else 403), path
 
 
@@ -508,11 +494,9 @@ def test_an_api_token_is_its_user_within_its_scope(
     console: ConsoleHere, known: KnownSecrets, tmp_path: Path
 ) -> None:
     """Also at a console that has tokens of its own; its name is what brokers get."""
-    file = tmp_path / "tokens.toml"
-    file.write_text('[[token]]\nname = "ci"\nright = "read"\ntoken = "a-token-of-some-length"\n')
     token, time = token_of(bytes(32)), HandTime()
     bearer = {"Authorization": f"Bearer {token}"}
-    for tokens in (None, Tokens(file, time)):
+    for tokens in (None, token_file(tmp_path)):
         with users_at(console, known, time, tokens):
             known.tokens = {token_digest(token): "till:1"}
             assert console.get("/v1/me", headers=bearer).json["name"] == "till:1"

@@ -33,7 +33,6 @@ from kourou_console.http.sign_in import (
     OF_PLACE,
     OF_USER,
     STALE_MS,
-    AttemptLimit,
     Attempts,
     SignIns,
 )
@@ -249,7 +248,8 @@ async def test_a_console_that_is_no_console_of_the_user_says_no_more_than_401(
 # -- passwords ------------------------------------------------------------------------------------
 
 
-async def test_a_password_is_as_good_as_the_secret(sign_ins, brokers) -> None:
+async def test_a_password_is_as_good_as_the_secret_and_told_to_no_broker(sign_ins, brokers) -> None:
+    """Nor is it noted there as a wrong secret."""
     brokers.passwords = {"till": "hash of a-long-password"}
     expected = Caller("till", Right.ADMIN, "till")
     for text in ("till:a-long-password", "till:the-secret", "till:a-long-password"):
@@ -257,15 +257,6 @@ async def test_a_password_is_as_good_as_the_secret(sign_ins, brokers) -> None:
     assert brokers.asked == ["hash of till", *FIRST]
     assert await refused(sign_ins, "billing:a-long-password") == 401
     assert await refused(sign_ins, "till:hash of a-long-password") == 401
-
-
-async def test_a_right_password_is_told_to_no_broker(sign_ins, brokers) -> None:
-    """Nor is it noted there as a wrong secret."""
-    brokers.passwords = {"till": "hash of a-long-password"}
-    await caller(sign_ins, "till:a-long-password")
-    assert brokers.asked == ["hash of till"]
-    assert await refused(sign_ins) == 401
-    assert brokers.asked == ["hash of till", *FIRST]
 
 
 async def test_attempts_count_where_passwords_cannot_be_compared(
@@ -315,18 +306,6 @@ async def test_at_most_two_passwords_are_compared_at_once(sign_ins, brokers, mon
     go_on.set()
     assert [one.user for one in await asyncio.gather(*calls)] == names
     assert most == 2
-
-
-@pytest.mark.parametrize("changed", ["", "hash of another-password"])
-async def test_another_password_ends_what_began_with_the_former_one(
-    sign_ins, brokers, time, changed
-) -> None:
-    brokers.passwords = {"till": "hash of a-long-password"}
-    await caller(sign_ins, "till:a-long-password")
-    brokers.passwords = {"till": changed}
-    assert (await caller(sign_ins, "till:a-long-password")).user == "till"  # just checked
-    time.now_ms += STALE_MS
-    assert await refused(sign_ins, "till:a-long-password") == 401
 
 
 # -- certificates ---------------------------------------------------------------------------------
@@ -652,19 +631,6 @@ async def test_guesses_from_many_networks_are_delayed_for_a_short_time(sign_ins,
         assert await refused(sign_ins, source="10.2.0.1") in (401, 429)
     time.now_ms += OF_USER.longest_wait_ms
     assert (await caller(sign_ins)).user == "till"
-
-
-def test_waits_double_up_to_the_longest() -> None:
-    limit = AttemptLimit("x", 3, 10_000)
-    assert [limit.wait_ms(count) for count in range(1, 8)] == [
-        0,
-        0,
-        2_000,
-        4_000,
-        8_000,
-        10_000,
-        10_000,
-    ]
 
 
 async def test_failures_of_a_network_are_forgotten_although_others_sign_in(sign_ins, time) -> None:
