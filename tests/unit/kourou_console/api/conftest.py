@@ -12,6 +12,7 @@ import pytest
 from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
+from kourou_console.metrics.sampler import Sampler
 from kourou_rigs.console import ConsoleHere
 
 
@@ -31,6 +32,31 @@ class Suite:
         name = unique_name("group")
         assert self.console.put(f"/v1/groups/{name}", json={}).status == 200
         return name
+
+    def send(self, topic: str, count: int) -> None:
+        """So many messages."""
+        with self.cluster.client() as mq:
+            for number in range(count):
+                mq.send(topic, f"{number}")
+
+    @contextmanager
+    def consuming(self, topic: str, group: str) -> Iterator[None]:
+        """One more message; a member of the group is there, and has got one."""
+        with self.cluster.client(group) as mq:
+            mq.send(topic, "one")
+            with mq.subscribe(topic) as messages:
+                assert next(iter(messages)).body
+                yield
+
+    def look(self) -> None:
+        """Take a sample of all brokers now."""
+        self.console.run(self.console.gateway.part(Sampler).look())
+
+    def history(self, kind: str, name: str, **query: object) -> list[dict[str, Any]]:
+        """What was decided about it, the newest first."""
+        asked = {"kind": kind, "name": name, **query}
+        items: list[dict[str, Any]] = self.console.get("/v1/history", query=asked).json["items"]
+        return items
 
 
 @pytest.fixture(scope="package")

@@ -77,8 +77,7 @@ def test_each_decision_is_told_before_and_made_then(suite, path: str) -> None:
     assert active(suite, path) == [2, 2]
     console.delete(path, query={"reason": "over"})
     assert console.get(path).status == 404
-    kind, name = "filter", path.removeprefix("/v1/filters/")
-    past = console.get("/v1/history", query={"kind": kind, "name": name}).json["items"]
+    past = suite.history("filter", path.removeprefix("/v1/filters/"))
     assert {"it was wrong", "over"} <= {one["reason"] for one in past}
 
 

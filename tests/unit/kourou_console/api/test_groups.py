@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kourou.testing.cluster import unique_name
+from kourou_console.metrics.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 
@@ -21,22 +22,15 @@ def test_a_group_is_made_and_changed(suite: Any) -> None:
     found = console.get(f"/v1/groups/{group}").json
     assert (found["attempts"], found["consume_enabled"]) == (3, None)
     assert found["clashes"] == ["consume enabled: true at broker-a, false at broker-b"]
-    past = console.get("/v1/history", query={"kind": "group", "name": group}).json["items"]
-    assert [one["reason"] for one in past].count("be quick") == 2
+    assert [one["reason"] for one in suite.history("group", group)].count("be quick") == 2
 
 
 def test_the_list_has_lag_of_the_last_sample(suite: Any) -> None:
     topic, group = suite.topic(), unique_name("group")
-    with suite.cluster.client(group) as mq:
-        for number in range(5):
-            mq.send(topic, f"{number}")
-        with mq.subscribe(topic) as messages:
-            assert next(iter(messages)).body
-            found = suite.console.get("/v1/groups", query={"search": group}).json
-            assert (found["items"][0]["members"], found["items"][0]["model"]) == (1, "CLUSTERING")
-    from kourou_console.metrics.sampler import Sampler
-
-    suite.console.run(suite.console.gateway.part(Sampler).look())
+    with suite.consuming(topic, group):
+        found = suite.console.get("/v1/groups", query={"search": group}).json
+        assert (found["items"][0]["members"], found["items"][0]["model"]) == (1, "CLUSTERING")
+    suite.look()
     (row,) = suite.console.get("/v1/groups", query={"search": group}).json["items"]
     assert row["lag_messages"] is not None
     assert row["members"] == 0
@@ -48,31 +42,23 @@ def test_the_list_has_lag_of_the_last_sample(suite: Any) -> None:
 
 def test_a_deletion_says_what_goes(suite: Any) -> None:
     console, topic, group = suite.console, suite.topic(), unique_name("group")
-    with suite.cluster.client(group) as mq:
-        mq.send(topic, "one")
-        with mq.subscribe(topic) as messages:
-            assert next(iter(messages)).body
-            result = console.delete(f"/v1/groups/{group}", query=PREVIEW).json
-            assert result["members"] == 1
-            assert topic in result["topics"]
+    with suite.consuming(topic, group):
+        result = console.delete(f"/v1/groups/{group}", query=PREVIEW).json
+        assert result["members"] == 1
+        assert topic in result["topics"]
     query = {"remove_offsets": "true", "reason": "done"}
     done = console.delete(f"/v1/groups/{group}", query=query).json
     assert any("offsets are deleted" in one for one in done["says"])
-    assert console.get("/v1/history", query={"kind": "group", "name": group, "count": 1}).json[
-        "items"
-    ][0]["reason"] == ("done")
+    [newest] = suite.history("group", group, count=1)
+    assert newest["reason"] == "done"
     assert console.delete(f"/v1/groups/{group}").status == 404
 
 
 def test_of_a_deleted_group_only_what_is_left_is_listed(suite: Any) -> None:
-    from kourou_console.metrics.sampler import Sampler
-
     console, topic, group = suite.console, suite.topic(), unique_name("group")
-    with suite.cluster.client(group) as mq:
-        mq.send(topic, "one")
-        with mq.subscribe(topic) as messages:
-            assert next(iter(messages)).body
-    console.run(console.gateway.part(Sampler).look())
+    with suite.consuming(topic, group):
+        pass
+    suite.look()
     console.delete(f"/v1/groups/{group}")
     (row,) = console.get("/v1/groups", query={"search": group}).json["items"]
     assert (row["configured"], row["brokers"], row["members"]) == (False, [], 0)

@@ -10,7 +10,6 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.statistics_bodies import OffsetWrapper
 from kourou.testing.cluster import unique_name
 from kourou_console.api.groups import lag_messages
-from kourou_console.metrics.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 
@@ -20,14 +19,18 @@ def consumed(suite: Any) -> tuple[str, str]:
     """A topic and a group that has consumed four messages of it; four more wait."""
     topic, group = suite.topic(), unique_name("group")
     assert suite.console.put(f"/v1/groups/{group}", json={}).status == 200
+    suite.send(topic, 4)
     with suite.cluster.client() as mq:
-        for number in range(4):
-            mq.send(topic, f"{number}")
         ends = {queue: one.max_offset for queue, one in mq.admin.topics.stats(topic).items()}
         mq.admin.offsets.commit(group, ends)
-        for number in range(4):
-            mq.send(topic, f"{number}")
+    suite.send(topic, 4)
     return topic, group
+
+
+def lag_of(suite: Any, group: str, topic: str) -> int | None:
+    found = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
+    lag: int | None = found["lag_messages"]
+    return lag
 
 
 def test_lag_queue_by_queue(suite: Any, consumed: tuple[str, str]) -> None:
@@ -45,9 +48,8 @@ def test_lag_queue_by_queue(suite: Any, consumed: tuple[str, str]) -> None:
 def test_a_group_and_its_queues_tell_the_same_lag(suite: Any, consumed: tuple[str, str]) -> None:
     """Both as of now, whenever the last sample was; and how fast the group gets messages."""
     topic, group = consumed
-    suite.console.run(suite.console.gateway.part(Sampler).look())
-    with suite.cluster.client() as mq:
-        mq.send(topic, "after the sample")
+    suite.look()
+    suite.send(topic, 1)
     now = suite.console.get(f"/v1/groups/{group}").json
     queues = suite.console.get(f"/v1/groups/{group}/lag").json
     assert now["lag_messages"] == queues["lag_messages"] == 5
@@ -69,16 +71,12 @@ def test_a_reset_goes_where_its_preview_said(suite: Any, consumed: tuple[str, st
     path = f"/v1/groups/{group}/topics/{topic}/offsets/reset"
     result = suite.console.post(path, query=PREVIEW, json={"to": "begin"}).json
     assert (result["skipped"], result["repeated"]) == (0, 4)
-    lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
-    assert lag["lag_messages"] == 4  # nothing was moved
+    assert lag_of(suite, group, topic) == 4, "nothing was moved"
     body = {"to": "begin", "reason": "again, please"}
     done = suite.console.post(path, json=body).json
     assert done["items"] == result["items"]
-    lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
-    assert lag["lag_messages"] == 8
-    past = suite.console.get(
-        "/v1/history", query={"kind": "progress", "name": group, "type": "OffsetsReset"}
-    ).json["items"]
+    assert lag_of(suite, group, topic) == 8
+    past = suite.history("progress", group, type="OffsetsReset")
     assert {one["reason"] for one in past} == {"again, please"}
 
 
@@ -101,8 +99,7 @@ def test_skipping_what_waits(suite: Any, consumed: tuple[str, str]) -> None:
     assert result["skipped"] == 4
     assert "4 unconsumed messages would be skipped." in result["says"]
     assert suite.console.post(path, json={}).json["skipped"] == 4
-    lag = suite.console.get(f"/v1/groups/{group}/lag", query={"topic": topic}).json
-    assert lag["lag_messages"] == 0
+    assert lag_of(suite, group, topic) == 0
 
 
 def test_a_clone_begins_where_another_stands(suite: Any, consumed: tuple[str, str]) -> None:
@@ -113,8 +110,7 @@ def test_a_clone_begins_where_another_stands(suite: Any, consumed: tuple[str, st
     result = suite.console.post(path, query=PREVIEW, json=body).json
     assert {one["from"] for one in result["items"]} == {None}
     assert suite.console.post(path, json=body).json["items"] == result["items"]
-    lag = suite.console.get(f"/v1/groups/{other}/lag", query={"topic": topic}).json
-    assert lag["lag_messages"] == 4
+    assert lag_of(suite, other, topic) == 4
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,9 @@ from kourou_rigs.console import ConsoleHere
 def test_sums_of_the_last_sample(suite: Any) -> None:
     console = suite.console
     topic, _group = suite.topic(), suite.group()
-    sampler = console.gateway.part(Sampler)
-    console.run(sampler.look())
-    with suite.cluster.client() as mq:
-        for number in range(20):
-            mq.send(topic, f"{number}")
-    console.run(sampler.look())
+    suite.look()
+    suite.send(topic, 20)
+    suite.look()
     found = console.get("/v1/overview").json
     assert (found["brokers_known"], found["brokers_up"]) == (2, 2)
     assert found["messages_in_per_s"] > 0
@@ -43,7 +40,7 @@ def test_lags_that_a_broker_does_not_tell_are_not_said_to_be_none(
     console, topic, group = suite.console, suite.topic(), suite.group()
     with suite.cluster.client() as mq:
         mq.admin.offsets.commit(group, dict.fromkeys(mq.admin.topics.stats(topic), 0))
-    sampler, offsets = console.gateway.part(Sampler), console.gateway.admin.offsets
+    offsets = console.gateway.admin.offsets
     ask = offsets.everywhere
 
     async def everywhere(broker: str) -> BrokerConsumeStats:
@@ -53,13 +50,13 @@ def test_lags_that_a_broker_does_not_tell_are_not_said_to_be_none(
 
     with monkeypatch.context() as patched:
         patched.setattr(offsets, "everywhere", everywhere)
-        console.run(sampler.look())
+        suite.look()
     try:
         overview = console.get("/v1/overview").json
         groups = console.get("/v1/groups", query={"search": group}).json
         alarms = console.get("/v1/alarms").json
     finally:
-        console.run(sampler.look())
+        suite.look()
     assert (overview["brokers_up"], overview["lag_messages"]) == (2, None)
     assert {one["lag_messages"] for one in overview["lagging"]} == {None}
     assert ([one["lag_messages"] for one in groups["items"]], groups["total"]) == ([None], None)
@@ -114,7 +111,7 @@ def test_anybody_may_do_everything_where_there_are_no_tokens(console):
 
 def test_series_of_all_and_of_one_broker(suite: Any) -> None:
     console = suite.console
-    console.run(console.gateway.part(Sampler).look())
+    suite.look()
     query = {
         "name": ["disk_used_ratio", "up"],
         "of": ["", "broker-a", "broker:broker-b", "group:x"],
@@ -134,9 +131,8 @@ def test_series_of_all_and_of_one_broker(suite: Any) -> None:
 
 
 def test_whatever_is_sampled_is_described(suite: Any) -> None:
-    console = suite.console
-    console.run(console.gateway.part(Sampler).look())
-    kept = {name for name, _ in console.gateway.part(Sampler).samples.keys()}  # noqa: SIM118 - no mapping
+    suite.look()
+    kept = {name for name, _ in suite.console.gateway.part(Sampler).samples.keys()}  # noqa: SIM118 - no mapping
     assert kept | set(SUMMED) | set(WORST) <= set(KNOWN)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kourou.testing.cluster import unique_name
-from kourou_console.metrics.sampler import Sampler
 
 PREVIEW = {"preview": "true"}
 
@@ -32,16 +31,14 @@ def test_create_change_and_look_back(suite: Any) -> None:
     assert order == "broker-a:3;broker-b:3"
     same = console.put(f"/v1/topics/{topic}", json={"read_queues": 4}).json
     assert same["says"] == ["No changes."]
-    past = console.get("/v1/history", query={"kind": "topic", "name": topic}).json["items"]
+    past = suite.history("topic", topic)
     assert {one["reason"] for one in past} == {"a new till", "UpdateAndCreateTopic"}
     assert len(past) == 4  # the last one changed nothing, and no broker was changed
 
 
 def test_fewer_queues_than_there_is_something_in_is_warned_of_and_refused(suite: Any) -> None:
     topic = suite.topic()
-    with suite.cluster.client() as mq:
-        for number in range(8):
-            mq.send(topic, f"{number}")
+    suite.send(topic, 8)
     result = suite.console.put(
         f"/v1/topics/{topic}", query=PREVIEW, json={"read_queues": 1, "write_queues": 1}
     ).json
@@ -64,11 +61,9 @@ def test_permission_and_nothing_else(suite: Any) -> None:
 @pytest.mark.feature("F057")
 def test_a_deletion_says_what_is_lost_and_by_whom(suite: Any) -> None:
     console, topic, group = suite.console, suite.topic(), unique_name("group")
-    with suite.cluster.client(group) as mq:
-        for number in range(6):
-            mq.send(topic, f"{number}")
-        with mq.subscribe(topic) as messages:
-            assert next(iter(messages)).body
+    suite.send(topic, 5)
+    with suite.consuming(topic, group):
+        pass
     result = console.delete(f"/v1/topics/{topic}", query=PREVIEW).json
     assert result["messages"] == 6
     assert result["groups"][0]["group"] == group
@@ -78,9 +73,8 @@ def test_a_deletion_says_what_is_lost_and_by_whom(suite: Any) -> None:
     assert done["preview"] is False
     assert console.get(f"/v1/topics/{topic}").status == 404
     assert console.delete(f"/v1/topics/{topic}").status == 404
-    newest = console.get("/v1/history", query={"kind": "topic", "name": topic, "count": 1}).json
-    assert newest["items"][0]["type"] == "TopicDeleted"
-    assert newest["items"][0]["reason"] == "over"
+    [newest] = suite.history("topic", topic, count=1)
+    assert (newest["type"], newest["reason"]) == ("TopicDeleted", "over")
 
 
 def test_order_settings(suite: Any) -> None:
@@ -133,7 +127,7 @@ def test_an_order_leaves_out_no_broker_that_does_not_tell(half: Any) -> None:
 
 def test_an_order_leaves_out_no_broker_that_is_away(suite: Any) -> None:
     topic, body = suite.topic(), {"order": True, "broker": "broker-a"}
-    suite.console.run(suite.console.gateway.part(Sampler).look())
+    suite.look()
     suite.cluster.chaos.kill("broker-b")
     try:
         answer = suite.console.put(f"/v1/topics/{topic}", json=body)

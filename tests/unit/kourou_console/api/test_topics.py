@@ -33,9 +33,7 @@ def test_topics_are_filtered_by_kind_and_name(suite: Any) -> None:
 @pytest.mark.feature("F057")
 def test_one_topic_status_route_config(suite: Any) -> None:
     topic = suite.topic()
-    with suite.cluster.client() as mq:
-        for number in range(8):
-            mq.send(topic, f"{number}")
+    suite.send(topic, 8)
     found = suite.console.get(f"/v1/topics/{topic}").json
     assert found["messages"] == 8
     assert found["clusters"] == ["DefaultCluster"]
@@ -94,14 +92,10 @@ def test_a_broker_that_does_not_answer_is_named_and_the_rest_shown(half: Any) ->
 @pytest.mark.feature("F057")
 def test_groups_of_a_topic_with_lag(suite: Any) -> None:
     topic, group = suite.topic(), unique_name("group")
-    with suite.cluster.client(group) as mq:
-        mq.send(topic, "one")
-        with mq.subscribe(topic) as messages:
-            assert next(iter(messages)).body == b"one"
-            (row,) = suite.console.get(f"/v1/topics/{topic}/groups").json["items"]
-            assert (row["group"], row["members"]) == (group, 1)
-        for number in range(3):
-            mq.send(topic, f"{number}")
+    with suite.consuming(topic, group):
+        (row,) = suite.console.get(f"/v1/topics/{topic}/groups").json["items"]
+        assert (row["group"], row["members"]) == (group, 1)
+    suite.send(topic, 3)
     found = suite.console.get(f"/v1/topics/{topic}/groups").json
     (row,) = found["items"]
     assert row["lag_messages"] == 4  # the one in hand was not finished
