@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import inspect
 from pathlib import Path
@@ -25,16 +24,14 @@ from kourou.transport.curve_keys import make_pair
 from kourou.transport.tls import TlsMode
 from kourou_console import app
 from kourou_console.app import ClusterWatch, run
-from kourou_console.config import ConsoleSettings, SignInMode, WatchKeys
+from kourou_console.config import ConsoleSettings, SignInMode
 from kourou_console.gateway import Gateway
 from kourou_console.http.sign_in import OF_PLACE
 from kourou_console.lists import (
-    Missing,
     answers,
     asked,
     why,
 )
-from kourou_console.metrics.alarms import AlarmThresholds
 from kourou_console.operation import THE_CLUSTER, Operation
 from kourou_console.operations import OPERATIONS
 from kourou_console.topic_kinds import (
@@ -101,8 +98,6 @@ def test_it_is_ready_when_the_cluster_is(tmp_path):
         page = link.getresponse().read().decode()
         link.close()
         assert 'kourou_gateway_requests_total{node_type="console"' in page
-        cluster.chaos.kill("broker-a")
-        console.run(console.service._watch._ask())
 
 
 @pytest.mark.parametrize(
@@ -192,13 +187,6 @@ def test_a_step_of_the_wall_clock_ends_no_session_and_forgives_no_guesses(tmp_pa
         assert console.get("/session", headers=cookie).json["user"] == "till"
 
 
-def test_draining_waits_for_what_is_under_way(cluster):
-    with ConsoleHere(cluster) as console:
-        console.run(console.service.drain())
-        with pytest.raises((ConnectionError, OSError)):
-            console.get("/v1/me")
-
-
 # -- watch -----------------------------------------------------------------------------------------
 
 
@@ -246,12 +234,7 @@ async def test_it_does_not_wait_for_ever() -> None:
     assert gateway.asked == 1
 
 
-# -- what the console watches can be set, in units that people write -------------------------------
-
-
-def test_percent_becomes_a_ratio_and_the_defaults_agree() -> None:
-    assert WatchKeys().thresholds == AlarmThresholds()
-    assert WatchKeys(alarm_disk_percent=90).thresholds.disk_used_ratio == 0.9
+# -- settings that do not go together --------------------------------------------------------------
 
 
 def test_users_need_the_key_by_which_brokers_know_the_console(tmp_path: Path) -> None:
@@ -291,24 +274,6 @@ def test_a_console_is_not_permissive(tmp_path: Path) -> None:
 
 
 # -- asking several at once: who does not answer is named, and the others stand --------------------
-
-
-async def test_one_that_hangs_and_one_that_fails_cost_the_others_nothing() -> None:
-    never = asyncio.Event()
-
-    async def ask(name: str) -> str:
-        if name == "hangs":
-            await never.wait()
-        if name == "fails":
-            raise Unavailable("it is down")
-        return name.upper()
-
-    found, missing = await asked(["a", "hangs", "b", "fails"], ask, limit_s=0.01)
-    assert found == {"a": "A", "b": "B"}
-    assert missing == [
-        Missing("hangs", "it did not respond in time"),
-        Missing("fails", "it is down"),
-    ]
 
 
 async def test_a_bug_is_no_missing_broker() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kourou.client.session import io_thread
 from kourou.clock import Clock
-from kourou.testing.cluster import Cluster
+from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.gateway import Gateway
 
 
@@ -17,6 +17,16 @@ from kourou_console.gateway import Gateway
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("leases")) as one:
         yield one
+
+
+@pytest.fixture
+def group() -> str:
+    return unique_name("group")
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    return cluster.create_topic(queues=1)
 
 
 @pytest.fixture

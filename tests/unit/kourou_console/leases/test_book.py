@@ -161,17 +161,6 @@ def test_any_history(steps: list[tuple[str, int, int]]) -> None:
 # -- A token names one lease of one life of one gateway, and cannot be made up ---------------------
 
 
-def test_a_token_is_read_where_it_was_made():
-    tokens = LeaseTokens()
-    assert [tokens.read(tokens.make(number)) for number in (1, 2**40)] == [1, 2**40]
-    assert len({tokens.make(number) for number in range(100)}) == 100
-
-
-def test_one_of_another_gateway_is_told_so():
-    with pytest.raises(HttpError, match="another gateway"):
-        LeaseTokens().read(LeaseTokens().make(1))
-
-
 @pytest.mark.parametrize(
     "text", ["", "x", "é" * 35, "=" * 35, "A" * 34 + "!", "A" * 400, "\x00" * 35]
 )

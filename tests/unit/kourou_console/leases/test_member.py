@@ -10,7 +10,7 @@ import pytest
 
 from kourou.model.names import dlq_topic
 from kourou.model.topic import MessageQueue
-from kourou.testing.cluster import Cluster, unique_name
+from kourou.testing.cluster import unique_name
 from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
 from kourou_console.http.responses import HttpError
@@ -31,16 +31,6 @@ async def ack(gateway: Gateway, leased: api.Leased) -> str:
 
 def bodies(items: list[api.Leased]) -> list[str | None]:
     return [one.message.body for one in items]
-
-
-@pytest.fixture
-def group() -> str:
-    return unique_name("group")
-
-
-@pytest.fixture
-def topic(cluster: Cluster) -> str:
-    return cluster.create_topic(queues=1)
 
 
 async def test_what_is_acknowledged_is_committed(gateway, group, topic):

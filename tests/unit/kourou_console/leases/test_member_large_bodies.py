@@ -11,7 +11,6 @@ import pytest
 
 from kourou.model.limits import RECEIVE_BYTES_MAX
 from kourou.model.message import SysFlag
-from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import Leases
@@ -33,16 +32,6 @@ async def until(true: Callable[[], bool]) -> None:
     """Let the loop go on until something is so."""
     while not true():  # noqa: ASYNC110 - what is waited for tells nobody
         await asyncio.sleep(0)
-
-
-@pytest.fixture
-def group() -> str:
-    return unique_name("group")
-
-
-@pytest.fixture
-def topic(cluster: Cluster) -> str:
-    return cluster.create_topic(queues=1)
 
 
 async def taken(gateway: Gateway, group: str, topic: str) -> list[list[api.Leased]]:

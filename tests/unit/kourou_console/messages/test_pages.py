@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kourou.client.admin.messages import Reading
 from kourou.client.consumer.pull_consumer import UnreadableMessages
-from kourou.errors import BadRequest, Corrupt, Unavailable
+from kourou.errors import BadRequest, Corrupt, KourouError, Unavailable
 from kourou.model.message import SendResult, SendStatus, SysFlag
 from kourou.model.topic import MessageQueue
 from kourou_console.messages import pages
@@ -76,15 +76,20 @@ async def test_a_page_does_not_pass_what_a_slow_queue_may_still_have() -> None:
     assert await all_pages(queues, 5, 99) == [(5, slow), (9, quick)]
 
 
-async def test_a_queue_that_cannot_be_read_is_named() -> None:
+@pytest.mark.parametrize(
+    "error", [Unavailable("its broker is away"), Corrupt("bytes that are no record")]
+)
+async def test_a_queue_that_cannot_be_read_is_named_and_nothing_of_it_passed_over(
+    error: KourouError,
+) -> None:
     queues = QueuesRead("t", 2)
     first, second = queues.messages
     queues.put(second, stored_ms=1)
-    queues.failing[first] = [Unavailable("its broker is away")]
+    queues.failing[first] = [error]
     queues.put(first, stored_ms=1)
     page = await page_by_time(queues.face(), {first: 0, second: 0}, until_ms=9, count=5, wanted="*")
     assert [one.queue for one in page.messages] == [second]
-    assert [(one.what, one.why) for one in page.missing] == [(str(first), "its broker is away")]
+    assert [(one.what, one.why) for one in page.missing] == [(str(first), str(error))]
 
 
 async def test_what_is_damaged_is_named_and_passed_over() -> None:
@@ -97,15 +102,6 @@ async def test_what_is_damaged_is_named_and_passed_over() -> None:
     assert [one.offset for one in page.messages] == [2]
     [damaged] = page.damaged
     assert (damaged.what, "its checksum" in damaged.why) == (f"{queue!s}@0", True)
-
-
-async def test_an_answer_that_cannot_be_read_passes_over_nothing() -> None:
-    queues = QueuesRead("t", 1)
-    [queue] = queues.messages
-    queues.put(queue, stored_ms=1)
-    queues.failing[queue] = [Corrupt("bytes that are no record")]
-    page = await page_by_time(queues.face(), {queue: 0}, until_ms=9, count=5, wanted="*")
-    assert (page.messages, [one.what for one in page.missing]) == ([], [str(queue)])
 
 
 @given(
