@@ -178,15 +178,21 @@ def walking(browser: Browser) -> Iterator[Callable[..., Walk]]:
     walks: list[Walk] = []
     with ExitStack() as stack:
 
-        def walk(address: str, **options: Any) -> Walk:
+        def begin(address: str, **options: Any) -> Walk:
             context = browser.new_context(**{"viewport": WIDE, **options})
             stack.callback(context.close)
             walks.append(Walk(context.new_page(), address))
             return walks[-1]
 
-        yield walk
+        yield begin
     faults = [fault for walk in walks for fault in walk.faults]
     assert not faults, "\n".join(faults)
+
+
+@pytest.fixture
+def walk(walking: Callable[..., Walk], scene: ConsoleScene) -> Walk:
+    """A tab at the console of the suite."""
+    return walking(scene.console.address)
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,8 @@ from kourou_rigs.console import ConsoleHere
 
 
 @pytest.mark.feature("F057")
-def test_the_topic_page(walking, scene) -> None:
+def test_the_topic_page(walk, scene) -> None:
     """Four check boxes, ADD/UPDATE and REFRESH; of a topic seven actions, the last deletes it."""
-    walk = walking(scene.console.address)
     page = walk.to("topics")
     boxes = {
         name: page.get_by_role("checkbox", name=re.compile(f"^{name}"))
@@ -64,9 +63,8 @@ def test_the_topic_page(walking, scene) -> None:
 
 
 @pytest.mark.feature("F057", "F269")
-def test_reset_consumer_offset(walking, scene) -> None:
+def test_reset_consumer_offset(walk, scene) -> None:
     """The preview has every queue; only then it moves."""
-    walk = walking(scene.console.address)
     page = walk.to("topics")
     page.get_by_role("button", name="RESET CONSUMER OFFSET of departures").click()
     dialog = walk.dialog()
@@ -86,8 +84,7 @@ def test_reset_consumer_offset(walking, scene) -> None:
     assert scene.console.get("/v1/groups/nightly/lag").json["lag_messages"] >= before
 
 
-def test_the_live_tail(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_the_live_tail(walk, scene) -> None:
     page = walk.to("topics/baggage/tail")
     page.get_by_label("Tags").fill("odd")
     page.get_by_role("button", name="Start").click()
@@ -106,9 +103,8 @@ def test_the_live_tail(walking, scene) -> None:
     expect(page.get_by_text("stopped", exact=True)).to_be_visible()
 
 
-def test_dead_letters_are_rehearsed_and_sent_again(walking, scene) -> None:
+def test_dead_letters_are_rehearsed_and_sent_again(walk) -> None:
     """A selection, with the outcome of each; a rehearsal sends nothing."""
-    walk = walking(scene.console.address)
     page = walk.to("dead-letters/billing")
     letters = page.get_by_role("table", name="Dead letters")
     letters.get_by_role("checkbox").nth(1).check()
@@ -124,8 +120,7 @@ def test_dead_letters_are_rehearsed_and_sent_again(walking, scene) -> None:
     walk.close()
 
 
-def test_a_setting_is_changed_and_the_change_undone(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_a_setting_is_changed_and_the_change_undone(walk, scene) -> None:
     page = walk.to("cluster/broker-b/settings")
     page.get_by_label("Filter settings").fill("maxTransferCountOnMessageInMemory")
     says = walk.change(
@@ -151,8 +146,7 @@ def test_a_setting_is_changed_and_the_change_undone(walking, scene) -> None:
     assert value["maxTransferCountOnMessageInMemory"] != "40"
 
 
-def test_a_message_as_text_json_and_bytes(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_a_message_as_text_json_and_bytes(walk, scene) -> None:
     page = walk.to(f"messages/{scene.sent}?topic=departures")
     body = walk.panel("Body")
     expect(body.locator("pre")).to_contain_text('"flight": "AF400"')
@@ -165,9 +159,8 @@ def test_a_message_as_text_json_and_bytes(walking, scene) -> None:
     assert json.loads(download.value.path().read_bytes())["flight"] == "AF400"
 
 
-def test_a_message_that_is_not_there(walking, scene) -> None:
+def test_a_message_that_is_not_there(walk) -> None:
     """The refusal stands where the answer would, with what to do."""
-    walk = walking(scene.console.address)
     unknown = "7F000001000027100000000000FFFFFF"
     walk.refusals = {404}
     page = walk.to(f"messages/{unknown}")

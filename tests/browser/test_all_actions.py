@@ -14,8 +14,7 @@ def names(answer: Any, key: str) -> list[str]:
     return [one[key] for one in answer.json["items"]]
 
 
-def test_a_group_is_made_moved_and_deleted(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_a_group_is_made_moved_and_deleted(walk, scene) -> None:
     api = scene.console
     page = walk.to("groups")
     walk.change("Add or update", {"Group": "morning", "Max retries": 3}, verb="Write")
@@ -40,8 +39,7 @@ def test_a_group_is_made_moved_and_deleted(walking, scene) -> None:
     assert "morning" not in names(api.get("/v1/groups"), "group")
 
 
-def test_a_member_is_asked_and_given_a_message(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_a_member_is_asked_and_given_a_message(walk, scene) -> None:
     page = walk.to("groups/board/members")
     page.get_by_role("button", name="Status of").click()
     expect(page.get_by_role("heading", name="Assigned queues")).to_be_visible()
@@ -51,8 +49,7 @@ def test_a_member_is_asked_and_given_a_message(walking, scene) -> None:
     walk.close()
 
 
-def test_a_broker_is_probed_cleaned_and_taken_out(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_a_broker_is_probed_cleaned_and_taken_out(walk) -> None:
     page = walk.to("cluster")
     walk.change("Probe", {"Messages per broker": 2}, verb="Send")
     expect(walk.dialog().get_by_role("row")).to_have_count(5)
@@ -69,8 +66,7 @@ def test_a_broker_is_probed_cleaned_and_taken_out(walking, scene) -> None:
     expect(page.get_by_role("button", name="Stop accepting writes")).to_be_visible()
 
 
-def test_values_of_name_servers(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_values_of_name_servers(walk) -> None:
     page = walk.to("name-servers")
     walk.change("Add a value", {"Key": "departures", "Value": "broker-a:4"}, verb="Write")
     walk.close()
@@ -80,10 +76,9 @@ def test_values_of_name_servers(walking, scene) -> None:
     expect(page.get_by_text("No value in this namespace.")).to_be_visible()
 
 
-def test_a_filter_s_life(walking, scene) -> None:
+def test_a_filter_s_life(walk, scene) -> None:
     if not scene.filters:
         pytest.skip("needs a kernel layer: filters run in a sandbox")
-    walk = walking(scene.console.address)
     page = walk.to("filters")
     source = "def match(message, context):\n    return message.tag == 'delayed'\n"
     given = {"Group": "nightly", "Name": "late", "Python source": source, "Note": "first"}
@@ -108,8 +103,7 @@ def test_a_filter_s_life(walking, scene) -> None:
     assert "late" not in names(scene.console.get("/v1/filters"), "name")
 
 
-def test_dead_letters_are_let_go(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_dead_letters_are_let_go(walk) -> None:
     page = walk.to("dead-letters/billing")
     with page.expect_download() as download:
         page.get_by_role("button", name="Export as JSON lines").click()
@@ -124,9 +118,8 @@ def test_dead_letters_are_let_go(walking, scene) -> None:
     expect(page.get_by_role("button", name="Redeliver selected (0)")).to_be_disabled()
 
 
-def test_a_group_that_consumes_over_http_leaves(walking, scene) -> None:
+def test_a_group_that_consumes_over_http_leaves(walk, scene) -> None:
     scene.console.post("/v1/groups/gates/topics/departures/leases", json={"max": 1})
-    walk = walking(scene.console.address)
     with walk.page.expect_response("**/v1/leases") as answer:
         page = walk.to("leases")
     (gates,) = answer.value.json()["items"]
@@ -141,9 +134,8 @@ def test_a_group_that_consumes_over_http_leaves(walking, scene) -> None:
     expect(page.get_by_text("No group consumes over HTTP.")).to_be_visible()
 
 
-def test_how_things_stood(walking, scene) -> None:
+def test_how_things_stood(walk) -> None:
     """As of any time: a topic before and after it was changed."""
-    walk = walking(scene.console.address)
     page = walk.to("history?kind=topic&name=bookings")
     rows = page.get_by_role("table", name="Changes, newest first").get_by_role("row")
     expect(rows.nth(1)).to_contain_text("more bookings in summer")
@@ -156,14 +148,13 @@ def test_how_things_stood(walking, scene) -> None:
     expect(page.get_by_label("State", exact=True)).to_contain_text('"write_queue_nums": 6')
 
 
-def test_older_decisions_are_shown_page_by_page(walking, scene) -> None:
+def test_older_decisions_are_shown_page_by_page(walk, scene) -> None:
     for number in range(30):  # at two brokers each
         scene.producer.admin.topics.create("platforms", queues=4 + number % 2, reason="works")
     kept = scene.console.get(
         "/v1/history", query={"kind": "topic", "name": "platforms", "count": 200}
     ).json["items"]
     assert len(kept) > 50
-    walk = walking(scene.console.address)
     page = walk.to("history?kind=topic&name=platforms")
     rows = page.get_by_role("table", name="Changes, newest first").locator("tbody tr")
     expect(rows).to_have_count(50)

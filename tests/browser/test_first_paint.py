@@ -38,9 +38,8 @@ def looked_at(walk: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_frame_is_painted_while_nothing_is_answered(walking, scene) -> None:
+def test_the_frame_is_painted_while_nothing_is_answered(walk) -> None:
     """No page's module and no answer is needed: they are kept back here, for good."""
-    walk = walking(scene.console.address)
     kept: list[str] = []
 
     def keep(route: Any) -> None:
@@ -55,9 +54,8 @@ def test_the_frame_is_painted_while_nothing_is_answered(walking, scene) -> None:
     assert walk.page.get_by_role("navigation", name="Pages").is_visible()
 
 
-def test_a_first_visit_as_it_is(walking, scene) -> None:
+def test_a_first_visit_as_it_is(walk) -> None:
     """Times are told and not judged: they are those of this machine, and of what else it does."""
-    walk = walking(scene.console.address)
     walk.to("topics")
     found = looked_at(walk)
     assert all(url.startswith(walk.address) for url in found["urls"])

@@ -43,9 +43,8 @@ def listed(job: dict[str, Any]) -> dict[str, Any]:
     return {"items": [job], "total": 1, "truncated": False, "as_of_ms": job["as_of_ms"]}
 
 
-def test_a_preview_of_other_values_is_not_taken_for_these(walking, scene) -> None:
+def test_a_preview_of_other_values_is_not_taken_for_these(walk) -> None:
     """A field is changed while it is asked what would happen: what comes is of the old value."""
-    walk = walking(scene.console.address)
     page, dialog = reset_of_departures(walk)
     dialog.get_by_label("Group", exact=True).select_option("nightly")
     confirm = dialog.locator("footer button").last
@@ -67,8 +66,7 @@ def test_a_preview_of_other_values_is_not_taken_for_these(walking, scene) -> Non
     page.unroute(url)
 
 
-def test_a_refusal_of_other_values_is_not_taken_for_these(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_a_refusal_of_other_values_is_not_taken_for_these(walk) -> None:
     walk.refusals = {404}
     page, dialog = reset_of_departures(walk)
     confirm = dialog.locator("footer button").last
@@ -84,9 +82,8 @@ def test_a_refusal_of_other_values_is_not_taken_for_these(walking, scene) -> Non
     page.unroute(url)
 
 
-def test_an_answer_that_takes_longer_than_the_refresh_comes(walking, scene) -> None:
+def test_an_answer_that_takes_longer_than_the_refresh_comes(walk) -> None:
     """It is waited for: asking anew each time, a slow list would never be there."""
-    walk = walking(scene.console.address)
     url = re.compile(r"/v1/topics\?")
     held = held_back(walk.page, url)
     walk.page.clock.install()
@@ -101,12 +98,11 @@ def test_an_answer_that_takes_longer_than_the_refresh_comes(walking, scene) -> N
     page.unroute(url)
 
 
-def test_older_decisions_are_listed_once(walking, scene) -> None:
+def test_older_decisions_are_listed_once(walk, scene) -> None:
     """However often the button is pressed."""
     answer = scene.console.get("/v1/history", query={"count": 50}).json
     first = {**answer, "items": answer["items"][:2], "cursor": "older"}
     older = {**answer, "items": answer["items"][2:3], "cursor": None}
-    walk = walking(scene.console.address)
     held: list[Route] = []
     walk.page.route(
         "**/v1/history?*",
@@ -127,9 +123,8 @@ def test_older_decisions_are_listed_once(walking, scene) -> None:
     expect(rows).to_have_count(3)
 
 
-def test_groups_that_could_not_be_asked_for_are_not_said_to_be_none(walking, scene) -> None:
+def test_groups_that_could_not_be_asked_for_are_not_said_to_be_none(walk) -> None:
     """Another time they can, and are offered."""
-    walk = walking(scene.console.address)
     walk.refusals = {503}
     page = walk.to("topics")
     url = re.compile(r"/v1/topics/departures/groups$")
@@ -147,10 +142,9 @@ def test_groups_that_could_not_be_asked_for_are_not_said_to_be_none(walking, sce
     expect(dialog.get_by_role("table", name="Moves")).to_be_visible()
 
 
-def test_that_a_redrive_cannot_be_stopped_is_told(walking, scene) -> None:
+def test_that_a_redrive_cannot_be_stopped_is_told(walk) -> None:
     """As where the console was started anew since."""
     job = redrive(state="running", selected=3, sent=1, left=2)
-    walk = walking(scene.console.address)
     walk.refusals = {404}
 
     def answered(route: Route) -> None:
@@ -166,9 +160,8 @@ def test_that_a_redrive_cannot_be_stopped_is_told(walking, scene) -> None:
     expect(walk.dialog().get_by_role("alert")).to_contain_text("There is no redrive r-1")
 
 
-def test_a_dialog_stays_with_what_it_was_opened_for(walking, scene) -> None:
+def test_a_dialog_stays_with_what_it_was_opened_for(walk, scene) -> None:
     """However the list is asked again: with another row in front, or without its own."""
-    walk = walking(scene.console.address)
     page = walk.page
     page.clock.install()
     walk.to("topics")
@@ -197,9 +190,8 @@ def test_a_dialog_stays_with_what_it_was_opened_for(walking, scene) -> None:
         dialog.get_by_label("To", exact=True).select_option("begin")
 
 
-def test_a_button_stays_with_its_row(walking, scene) -> None:
+def test_a_button_stays_with_its_row(walk, scene) -> None:
     """The focus is on the same topic's after the list was asked again."""
-    walk = walking(scene.console.address)
     page = walk.page
     page.clock.install()
     walk.to("topics")
@@ -215,11 +207,10 @@ def test_a_button_stays_with_its_row(walking, scene) -> None:
 
 
 @pytest.mark.parametrize(("total", "button"), [(101, "Show more"), (1_001, "Later")])
-def test_the_last_outcome_of_a_redrive_can_be_seen(walking, scene, total, button) -> None:
+def test_the_last_outcome_of_a_redrive_can_be_seen(walk, total, button) -> None:
     states = ["sent"] * (total - 1) + ["failed"]
     outcomes = [{"id": f"m-{at}", "state": one, "error": None} for at, one in enumerate(states)]
     job = redrive(selected=total, state="failed", sent=total - 1, failed=1, outcomes_total=total)
-    walk = walking(scene.console.address)
 
     def answered(route: Route) -> None:
         query = parse_qs(urlsplit(route.request.url).query)

@@ -9,9 +9,8 @@ from kourou.testing.cluster import Cluster
 from kourou_rigs.console import ConsoleHere
 
 
-def test_a_change_of_leaders_that_cannot_be_is_refused(walking, scene) -> None:
+def test_a_change_of_leaders_that_cannot_be_is_refused(walk, scene) -> None:
     """Before it is tried, or by the broker; nobody else leads after it."""
-    walk = walking(scene.console.address)
     walk.refusals = {400, 409}
     page = walk.to("cluster/broker-a")
     before = scene.console.get("/v1/brokers/broker-a").json["leader"]

@@ -35,9 +35,8 @@ def press(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
-def test_messages_by_time_on_and_back_and_of_another_question(walking, scene, crew) -> None:
+def test_messages_by_time_on_and_back_and_of_another_question(walk, scene, crew) -> None:
     """The place in one list is not taken for one in the next."""
-    walk = walking(scene.console.address)
     page = walk.to(f"messages?by=time&topic={crew}")
     found = first_cells(page, "Found")
 
@@ -72,9 +71,8 @@ def test_messages_by_time_on_and_back_and_of_another_question(walking, scene, cr
     expect(found).to_have_count(1)
 
 
-def test_dead_letters_on_and_back(walking, scene) -> None:
+def test_dead_letters_on_and_back(walk, scene) -> None:
     """Two a page, where the console asks for many."""
-    walk = walking(scene.console.address)
     walk.page.route(
         "**/v1/dead-letters?*",
         lambda route: route.continue_(url=route.request.url.replace("count=200", "count=2")),
@@ -96,8 +94,7 @@ def test_dead_letters_on_and_back(walking, scene) -> None:
         expect(page.get_by_role("button", name="Redeliver selected (0)")).to_be_visible()
 
 
-def test_a_queue_on_and_back(walking, scene, crew) -> None:
-    walk = walking(scene.console.address)
+def test_a_queue_on_and_back(walk, scene, crew) -> None:
     page = walk.to(f"topics/{crew}/browse")
     found = first_cells(page, "Messages")
     broker, queue = page.get_by_label("Queue", exact=True).input_value().split("/")
@@ -120,14 +117,13 @@ def test_a_queue_on_and_back(walking, scene, crew) -> None:
     expect(page.get_by_role("button", name="Later", exact=True)).to_be_disabled()
 
 
-def test_the_queue_that_is_looked_at_stays(walking, scene, crew) -> None:
+def test_the_queue_that_is_looked_at_stays(walk, scene, crew) -> None:
     """Though another, that was empty when the page was opened, gets its first message."""
     path = f"/v1/topics/{crew}/status"
     status = scene.console.get(path).json
     filled = {**status, "items": [dict(one) for one in status["items"]]}
     status["items"][0]["messages"] = 0
     answers = [status]
-    walk = walking(scene.console.address)
     walk.page.route(
         f"**{path}", lambda route: route.fulfill(json=answers.pop() if answers else filled)
     )

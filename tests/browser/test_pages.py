@@ -56,9 +56,8 @@ def filled(text: str, scene: ConsoleScene) -> str:
     return text.replace("{sent}", scene.sent)
 
 
-def test_every_page_is_there(walking, scene) -> None:
+def test_every_page_is_there(walk, scene) -> None:
     """Its heading, an answer in every panel, when that was so, and no fault in the browser."""
-    walk = walking(scene.console.address)
     for path, heading in PAGES.items():
         page = walk.to(filled(path, scene))
         assert page.locator("main h1").inner_text() == filled(heading, scene), path
@@ -110,9 +109,8 @@ def test_no_page_is_wider_than_a_telephone(walking, scene) -> None:
         assert walk.overflow() == 0, path
 
 
-def test_by_keyboard_alone(walking, scene) -> None:
+def test_by_keyboard_alone(walk) -> None:
     """The first stop leads past the navigation; a new page says what it is; a dialog gives back."""
-    walk = walking(scene.console.address)
     page = walk.to("groups")
     focused = page.locator(":focus")
     page.keyboard.press("Tab")
@@ -131,8 +129,7 @@ def test_by_keyboard_alone(walking, scene) -> None:
     page.locator("h1:focus").get_by_text("nightly").wait_for()
 
 
-def test_colours_follow_the_choice(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_colours_follow_the_choice(walk) -> None:
     page = walk.to("topics")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
@@ -143,9 +140,8 @@ def test_colours_follow_the_choice(walking, scene) -> None:
     assert page.evaluate(ground) != light, "the choice is kept"
 
 
-def test_only_what_is_ours_is_loaded_and_little_of_it(walking, scene) -> None:
+def test_only_what_is_ours_is_loaded_and_little_of_it(walk) -> None:
     """A page comes without the charts and the pages that nobody looks at."""
-    walk = walking(scene.console.address)
     asked: list[str] = []
     walk.page.on("request", lambda request: asked.append(request.url))
     walk.to("topics")

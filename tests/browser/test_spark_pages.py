@@ -74,6 +74,12 @@ def console(scene: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     model.close()
 
 
+@pytest.fixture
+def walk(walking: Any, console: ConsoleHere) -> Any:
+    """A tab at that console."""
+    return walking(console.address)
+
+
 def row(table: Any, name: str) -> Any:
     """The cells of the row that has this name."""
     rows = table.get_by_role("row")
@@ -82,8 +88,7 @@ def row(table: Any, name: str) -> Any:
     )
 
 
-def test_queries_tell_what_they_did(walking, console) -> None:
-    walk = walking(console.address)
+def test_queries_tell_what_they_did(walk) -> None:
     page = walk.to("spark")
     table = page.get_by_role("table", name="Queries")
     cells = row(table, "latency")
@@ -99,8 +104,7 @@ def test_queries_tell_what_they_did(walking, console) -> None:
     assert walk.violations() == ""
 
 
-def test_a_table_names_its_columns(walking, console) -> None:
-    walk = walking(console.address)
+def test_a_table_names_its_columns(walk) -> None:
     page = walk.to("spark")
     tables = page.get_by_role("table", name="Tables")
     cells = row(tables, "dead_letters").all_inner_texts()
@@ -109,9 +113,8 @@ def test_a_table_names_its_columns(walking, console) -> None:
     expect(page.locator("main h1")).to_have_text("Table latency")
 
 
-def test_durations_are_no_moments(walking, console) -> None:
+def test_durations_are_no_moments(walk) -> None:
     """Names of both end in `_ms`."""
-    walk = walking(console.address)
     page = walk.to("spark/latency")
     table = page.get_by_role("table", name="Rows")
     titles = table.get_by_role("columnheader").all_inner_texts()
@@ -124,8 +127,7 @@ def test_durations_are_no_moments(walking, console) -> None:
     assert walk.violations() == ""
 
 
-def test_a_condition_that_is_refused_can_be_corrected(walking, console) -> None:
-    walk = walking(console.address)
+def test_a_condition_that_is_refused_can_be_corrected(walk) -> None:
     walk.refusals = {400}
     page = walk.to("spark/latency")
     where = page.get_by_label("Where")

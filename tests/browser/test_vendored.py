@@ -12,11 +12,6 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def static() -> Path:
-    return Path(__file__).parents[2] / "services" / "console" / "kourou_console" / "static"
-
-
-@pytest.fixture(scope="module")
 def vendor(static: Path) -> ModuleType:
     script = Path(__file__).parents[2] / "deploy" / "console" / "vendor.py"
     spec = importlib.util.spec_from_file_location("console_vendor", script)

@@ -63,8 +63,7 @@ def test_a_table_that_goes_on_beyond_its_edge_shows_it(walking, scene) -> None:
     assert walk.violations() == ""
 
 
-def test_the_overview_counts_what_somebody_made(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_the_overview_counts_what_somebody_made(walk, scene) -> None:
     page = walk.to("")
     found = scene.console.get("/v1/overview").json
     figures = {
@@ -79,9 +78,8 @@ def test_the_overview_counts_what_somebody_made(walking, scene) -> None:
     expect(latency).to_have_attribute("title", re.compile("as Prometheus does"))
 
 
-def test_the_latest_of_a_topic(walking, scene) -> None:
+def test_the_latest_of_a_topic(walk, scene) -> None:
     """One form, no key and no time: the newest of all queues, the newest first."""
-    walk = walking(scene.console.address)
     page = walk.to("messages")
     page.get_by_label("Topic", exact=True).fill("departures")
     page.get_by_label("Messages", exact=True).select_option("20")
@@ -95,8 +93,7 @@ def test_the_latest_of_a_topic(walking, scene) -> None:
     assert walk.violations() == ""
 
 
-def test_topics_are_offered_where_none_was_named(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_topics_are_offered_where_none_was_named(walk, scene) -> None:
     page = walk.to("messages")
     offered = walk.panel("Choose a topic").get_by_role("link").all_text_contents()
     kinds = {one["topic"]: one["kind"] for one in scene.console.get("/v1/topics").json["items"]}
@@ -112,8 +109,7 @@ def test_topics_are_offered_where_none_was_named(walking, scene) -> None:
     expect(page.get_by_label("Topic", exact=True)).to_have_value("bookings")
 
 
-def test_an_unknown_address_leads_onward(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_an_unknown_address_leads_onward(walk) -> None:
     walk.to("topics")
     page = walk.to("nowhere/at/all")
     expect(page).to_have_title("Page not found · Kourou")
@@ -126,8 +122,7 @@ def test_an_unknown_address_leads_onward(walking, scene) -> None:
     expect(walk.panel("Alarms")).to_be_visible()
 
 
-def test_a_group_tells_one_lag_and_what_it_gets(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_a_group_tells_one_lag_and_what_it_gets(walk, scene) -> None:
     page = walk.to("groups/nightly")
     lag = scene.console.get("/v1/groups/nightly/lag").json
     figure = page.locator(".figure").filter(has=page.get_by_text("Lag", exact=True))
@@ -138,12 +133,11 @@ def test_a_group_tells_one_lag_and_what_it_gets(walking, scene) -> None:
     expect(page.get_by_role("columnheader", name="Max retries")).to_be_visible()
 
 
-def test_a_filter_in_python_is_called_one(walking, scene) -> None:
+def test_a_filter_in_python_is_called_one(walk, scene) -> None:
     path = "/v1/groups/carousel/subscriptions"
     answer = scene.console.get(path).json
     subscription = {"topic": "baggage", "expression": "late", "kind": "FILTER"}
     answer["items"][0]["subscriptions"] = [subscription]
-    walk = walking(scene.console.address)
     walk.page.route(f"**{path}", lambda route: route.fulfill(json=answer))
     page = walk.to("groups/carousel/subscriptions")
     row = page.get_by_role("row").filter(has_text="Python filter")
@@ -151,11 +145,10 @@ def test_a_filter_in_python_is_called_one(walking, scene) -> None:
     expect(link).to_have_attribute("href", "#/filters/carousel/late")
 
 
-def test_a_cause_is_shown_with_one_of_its_reasons(walking, scene) -> None:
+def test_a_cause_is_shown_with_one_of_its_reasons(walk, scene) -> None:
     """Numbers and ids are left out of a cause: `#` in the answer, `…` on the page."""
     answer = scene.console.get("/v1/dead-letters", query={"group": "billing"}).json
     answer["causes"][0] |= {"cause": "# of # is cancelled", "reason": "KR7 of 3 is cancelled"}
-    walk = walking(scene.console.address)
     walk.page.route("**/v1/dead-letters?*", lambda route: route.fulfill(json=answer))
     page = walk.to("dead-letters/billing")
     row = page.get_by_role("table", name="Causes").get_by_role("row").nth(1)
@@ -163,8 +156,7 @@ def test_a_cause_is_shown_with_one_of_its_reasons(walking, scene) -> None:
     expect(row).to_contain_text("KR7 of 3 is cancelled")
 
 
-def test_no_undo_is_offered_of_what_belongs_to_the_broker(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_no_undo_is_offered_of_what_belongs_to_the_broker(walk) -> None:
     page = walk.to("history?kind=topic&name=TBW102&broker=broker-a")
     row = page.get_by_role("table", name="Changes, newest first").get_by_role("row").nth(1)
     expect(row.locator(".no-undo")).to_have_attribute("title", re.compile("is a system"))
@@ -175,14 +167,11 @@ def test_no_undo_is_offered_of_what_belongs_to_the_broker(walking, scene) -> Non
     ).to_be_visible()
 
 
-def test_transactions_of_this_console_are_ended_and_others_are_their_producers(
-    walking, scene
-) -> None:
+def test_transactions_of_this_console_are_ended_and_others_are_their_producers(walk, scene) -> None:
     api = scene.console
     for body in (b"to be paid", b"to be dropped"):
         assert api.post("/v1/topics/payments/transactions", body=body).status == 201
     waiting = {one["message"]["body"]: one for one in api.get("/v1/transactions").json["items"]}
-    walk = walking(api.address)
     page = walk.to("transactions")
     theirs = page.get_by_role("row").filter(has_text="departures-desk")
     expect(theirs).to_contain_text("its producer decides")
@@ -203,7 +192,7 @@ def test_transactions_of_this_console_are_ended_and_others_are_their_producers(
     assert "to be dropped" not in stored
 
 
-def test_a_trace_tells_who_filtered_a_message(walking, scene) -> None:
+def test_a_trace_tells_who_filtered_a_message(walk, scene) -> None:
     """A group that does not want it by SQL92 has not consumed it, though it is beyond it."""
     seen, all_seen = itertools.count(1), Event()
     northern = sum(
@@ -223,7 +212,6 @@ def test_a_trace_tells_who_filtered_a_message(walking, scene) -> None:
     ):
         assert all_seen.wait(60)
         listener.commit()
-        walk = walking(scene.console.address)
         page = walk.to(f"messages/{scene.sent}/trace?topic=departures")
         row = page.get_by_role("row").filter(has=page.get_by_text("north", exact=True))
         expect(row).to_contain_text("CONSUMED_BUT_FILTERED")
@@ -232,9 +220,8 @@ def test_a_trace_tells_who_filtered_a_message(walking, scene) -> None:
         expect(page.locator("main")).to_contain_text("does not match the SQL filter")
 
 
-def test_a_message_that_waits_for_its_time_can_be_looked_at(walking, scene) -> None:
+def test_a_message_that_waits_for_its_time_can_be_looked_at(walk) -> None:
     """By its place in the log: under its topic it is not found before."""
-    walk = walking(scene.console.address)
     page = walk.to("delayed")
     row = walk.panel("Messages").get_by_role("row").filter(has_text="boarding call").first
     row.get_by_role("link").last.click()
@@ -243,8 +230,7 @@ def test_a_message_that_waits_for_its_time_can_be_looked_at(walking, scene) -> N
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_of_a_delayed_send_it_is_told_where_it_waits(walking, scene) -> None:
-    walk = walking(scene.console.address)
+def test_of_a_delayed_send_it_is_told_where_it_waits(walk) -> None:
     page = walk.to("topics")
     answer = {"status": "SEND_OK", "message_id": "7F0000010000", "offset_message_id": None}
     place = {"topic": "departures", "broker": "broker-a", "queue_id": 1, "offset": None}
