@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -10,14 +9,14 @@ import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
 from kourou.client.admin.message_tracks import MessageTrack, TrackKind
-from kourou.errors import BadRequest, Unavailable
+from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
 from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, ContextCode, TraceKind
 from kourou.protocol.record.message_trace import TransactionEnded as Ended
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.api import messages
-from kourou_console.api.messages import ExplainParams, explain, spans_of
+from kourou_console.api.messages import spans_of
 from kourou_console.messages.views import host_text
 from kourou_rigs.console import ConsoleHere
 from kourou_rigs.queues_read import message_at
@@ -68,6 +67,8 @@ def test_bodies_are_shown_as_far_as_wanted(cluster, console, topic):
         ]
         for n in (0, 1, 2, 3, 8)
     ] == ["", "", "ä", "ä", "ääää"]
+    none = console.get(f"/v1/messages/{text.message_id}", query={"body_max": "0"}).json["message"]
+    assert (none["body_truncated"], none["body_bytes"]) == (True, 8)
     message = console.get(f"/v1/messages/{raw.message_id}", query={"body_max": "2"}).json["message"]
     assert (message["body"], message["body_base64"], message["body_truncated"]) == (
         None,
@@ -291,31 +292,30 @@ def test_numbers_out_of_range_are_refused(console, topic):
 
 
 @pytest.mark.feature("F265")
-async def test_it_is_the_explanation_that_the_client_gives(cluster):
-    topic = cluster.create_topic(queues=1)
-    async with cluster.async_client("operator") as client:
-        gateway = SimpleNamespace(client=client, admin=client.admin)
-        sent = await client.send(topic, b"x")
-        await client.admin.offsets.commit("till", {sent.queue: 1})
-        for text in (sent.message_id, f"{sent.queue!s}@0", sent.offset_message_id):
-            result = await explain(gateway, ExplainParams(text, group="till"))
-            assert result.groups[0].causes[0].code == "consumed"
-        result = await explain(gateway, ExplainParams(f"{sent.queue!s}@9"))
-        assert (result.message, result.causes[0].code) == (None, "never_stored")
-        with pytest.raises(BadRequest, match="is not a message reference"):
-            await explain(gateway, ExplainParams("a\nb"))
-
-
-def test_over_http_a_place_has_its_slashes_encoded(cluster, console):
+def test_a_message_is_explained_by_its_ids_and_by_its_place(cluster, console):
+    """Over HTTP the slashes of a place are encoded."""
     topic = cluster.create_topic(queues=1)
     with cluster.client() as mq:
         sent = mq.send(topic, b"x")
-    name = quote(f"{sent.queue!s}@{sent.offset}", safe="")
-    answer = console.get(f"/v1/messages/{name}/explain")
-    assert (answer.status, answer.json["causes"][0]["code"]) == (200, "nobody_consumes")
-    assert answer.json["message"]["topic"] == topic
-    refused = console.get(f"/v1/messages/{name}/explain?nobody=1")
-    assert refused.status == 400
+        place = f"{sent.queue!s}@{sent.offset}"
+
+        def explained(text: str, **query: str) -> Any:
+            return console.get(f"/v1/messages/{quote(text, safe='')}/explain", query=query)
+
+        answer = explained(place)
+        assert (answer.status, answer.json["causes"][0]["code"]) == (200, "nobody_consumes")
+        assert answer.json["message"]["topic"] == topic
+        mq.admin.offsets.commit("till", {sent.queue: 1})
+        for text in (sent.message_id, place, sent.offset_message_id):
+            [group] = explained(text, group="till").json["groups"]
+            assert group["causes"][0]["code"] == "consumed"
+        [other] = explained(place, group="another").json["groups"]
+        assert other["group"] == "another"
+        beyond = explained(f"{sent.queue!s}@9").json
+        assert (beyond["message"], beyond["causes"][0]["code"]) == (None, "never_stored")
+    for refused in (explained("a\nb"), explained(place, nobody="1")):
+        assert refused.status == 400
+    assert "is not a message reference" in explained("a\nb").json["detail"]
 
 
 # -- A waterfall is made of what was noted; what nobody noted is not made up -----------------------

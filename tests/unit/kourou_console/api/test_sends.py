@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 
 import msgspec
 import pytest
 
 from kourou.errors import BadRequest
 from kourou.model.names import NOT_FOR_CLIENTS
-from kourou_console.api.sends import body_of, message_of
+from kourou_console.api.sends import message_of
 from kourou_console.http.call import RequestContext
 from kourou_rigs.console import ConsoleHere, HttpAnswer
 
@@ -26,16 +25,17 @@ def stored(console: ConsoleHere, answer: HttpAnswer):  # type: ignore[no-untyped
 def test_a_raw_body_comes_with_its_headers(console):
     answer = console.post(
         MESSAGES,
-        body=b"\x00\xffraw",
+        body=b'{"body": "\x00\xffraw"}',
         headers=[
+            ("Content-Type", "text/plain"),
             ("Kourou-Tag", "paid"),
-            ("Kourou-Key", "A-1"),
+            ("KOUROU-KEY", "A-1"),
             ("Kourou-Key", "A-2"),
             ("Kourou-Property-colour", "größe"),
         ],
     )
     message = stored(console, answer)
-    assert bytes(message.body) == b"\x00\xffraw"
+    assert bytes(message.body) == b'{"body": "\x00\xffraw"}', "no JSON, as it is not called so"
     assert message.tag == "paid"
     assert list(message.keys) == ["A-1", "A-2"]
     assert message.properties["colour"] == "größe"
@@ -50,6 +50,7 @@ def test_a_raw_body_comes_with_its_headers(console):
     [
         ({"body": "text ü"}, "text ü".encode()),
         ({"body": {"a": [1.0, None]}}, b'{"a":[1.0,null]}'),
+        ({"body": msgspec.Raw(b'{"n": 1.00, "u": "\\u00fc"}')}, b'{"n": 1.00, "u": "\\u00fc"}'),
         ({"body": 7}, b"7"),
         ({"body_base64": "AP8="}, b"\x00\xff"),
     ],
@@ -83,8 +84,22 @@ def test_what_is_wrong_in_an_envelope_is_named(console, envelope, named):
     assert named in answer.json["detail"]
 
 
-def test_messages_of_one_order_key_lie_in_one_queue(console):
-    answers = [console.post(MESSAGES, json={"body": str(n), "order_key": "o-7"}) for n in range(6)]
+def test_an_envelope_has_no_headers_beside_it(console):
+    headers = {"Kourou-Tag": "t", "Content-Type": "application/json; charset=utf-8"}
+    answer = console.post(MESSAGES, json={"body": "x"}, headers=headers)
+    assert (answer.status, "Kourou-Tag" in answer.json["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"json": {"body": "x", "order_key": "o-7"}},
+        {"body": b"x", "headers": {"Kourou-Order-Key": "o-7"}},
+    ],
+    ids=["envelope", "header"],
+)
+def test_messages_of_one_order_key_lie_in_one_queue(console, sent):
+    answers = [console.post(MESSAGES, **sent) for _ in range(6)]
     assert len({(one.json["broker"], one.json["queue_id"]) for one in answers}) == 1
     offsets = [one.json["offset"] for one in answers]
     assert offsets == sorted(offsets)
@@ -154,40 +169,6 @@ def test_requests_that_come_together_travel_together(console, cluster):
     assert len(turns) < sends, "each went by itself"
 
 
-# -- A message as it comes: headers or an envelope, and nothing that is neither --------------------
-
-
-JSON = ("Content-Type", "application/json; charset=utf-8")
-
-
-def raw(*headers: tuple[str, str]) -> RequestContext:
-    return RequestContext(headers=headers)
-
-
-def test_a_raw_body_is_taken_as_it_is():
-    message = message_of(b'{"body": 1}', raw(("content-type", "text/plain")))
-    assert message.body == b'{"body": 1}'
-    assert (message.tag, message.keys, message.order_key) == (None, [], None)
-
-
-def test_headers_say_what_belongs_to_it():
-    message = message_of(
-        b"",
-        raw(
-            ("kourou-tag", "t"),
-            ("KOUROU-KEY", "a"),
-            ("Kourou-Key", "b"),
-            ("Kourou-Property-Some-Name", "v"),
-            ("Kourou-Order-Key", "o"),
-            ("Kourou-Delay-Ms", "5000"),
-            ("Accept", "*/*"),
-        ),
-    )
-    assert (message.tag, message.keys, message.order_key) == ("t", ["a", "b"], "o")
-    assert message.properties == {"Some-Name": "v"}
-    assert message.delay == timedelta(seconds=5)
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -201,22 +182,4 @@ def test_headers_say_what_belongs_to_it():
 )
 def test_a_wrong_header_is_named(header):
     with pytest.raises(BadRequest, match=header[0]):
-        message_of(b"", raw(header))
-
-
-def test_an_envelope_has_no_headers_beside_it():
-    with pytest.raises(BadRequest, match="Kourou-Tag"):
-        message_of(b'{"body":"x"}', raw(JSON, ("Kourou-Tag", "t")))
-
-
-def test_json_in_an_envelope_stays_as_it_was_written():
-    message = message_of(b'{"body": {"n": 1.00, "u": "\\u00fc"} }', raw(JSON))
-    assert message.body == b'{"n": 1.00, "u": "\\u00fc"}'
-
-
-def test_one_body_and_no_more():
-    assert body_of(msgspec.Raw(b'"x"'), msgspec.UNSET) == b"x"
-    assert body_of(msgspec.UNSET, b"x") == b"x"
-    for both in ((msgspec.Raw(b"1"), b"x"), (msgspec.UNSET, msgspec.UNSET)):
-        with pytest.raises(BadRequest):
-            body_of(*both)
+        message_of(b"", RequestContext(headers=(header,)))

@@ -76,12 +76,6 @@ def test_the_worst_stand_first_and_names_are_stable() -> None:
     assert "gone" in found[0].meaning
 
 
-def test_who_is_not_there_is_named() -> None:
-    (one,) = raised(AlarmInput(members=[ReplicaState("broker-a", "n1", leads=False, missing=True)]))
-    assert one.title == "Member n1 of broker-a is offline"
-    assert one.id == "member_missing:member:broker-a/n1"
-
-
 # -- an alarm keeps its beginning while it stands, and gets a new one when it returns --------------
 
 

@@ -13,9 +13,7 @@ from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.route_bodies import ClusterInfo
-from kourou.protocol.bodies.statistics_bodies import BrokerConsumeStats
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_console.lists import Missing
 from kourou_console.metrics import sampler as module
 from kourou_console.metrics.sampler import Sampler
 from kourou_console.metrics.series import KEEP_MS, Samples
@@ -55,40 +53,27 @@ def test_rates_need_two_rounds_and_sums_all_brokers(
     assert sampler.active_alarms() == []
 
 
+@pytest.mark.parametrize("before", [0, 1], ids=["the first one", "one more"])
 def test_dead_letters_that_come_are_an_alarm(
-    cluster: Cluster, console: ConsoleHere, sampler: Sampler
+    cluster: Cluster, console: ConsoleHere, sampler: Sampler, before: int
 ) -> None:
     topic, group = cluster.create_topic(queues=1), unique_name("group")
 
-    def fail(number: int) -> None:
+    def fail() -> None:
         with cluster.client(group) as mq:
-            mq.send(topic, f"{number}")
+            mq.send(topic, "0")
             with mq.subscribe(topic) as messages:
                 next(iter(messages)).dead_letter("no")
 
-    fail(0)
+    for _ in range(before):
+        fail()
     console.run(sampler.look())
     assert sampler.dead is not None
-    assert sampler.dead[group] == 1
-    fail(1)
+    assert sampler.dead.get(group, 0) == before
+    fail()
     for _ in range(module.SLOW_ROUNDS):
         console.run(sampler.look())
-    assert sampler.dead[group] == 2
-    (one,) = [one for one in sampler.active_alarms() if one.raised.of == group]
-    assert (one.raised.kind, one.raised.value) == ("dead_letters", 1.0)
-
-
-def test_a_groups_first_dead_letter_is_an_alarm(
-    cluster: Cluster, console: ConsoleHere, sampler: Sampler
-) -> None:
-    topic, group = cluster.create_topic(queues=1), unique_name("group")
-    console.run(sampler.look())
-    with cluster.client(group) as mq:
-        mq.send(topic, "0")
-        with mq.subscribe(topic) as messages:
-            next(iter(messages)).dead_letter("no")
-    for _ in range(module.SLOW_ROUNDS):
-        console.run(sampler.look())
+    assert sampler.dead[group] == before + 1
     (one,) = [one for one in sampler.active_alarms() if one.raised.of == group]
     assert (one.raised.kind, one.raised.value) == ("dead_letters", 1.0)
 
@@ -115,6 +100,27 @@ def test_dead_letters_of_a_broker_that_comes_back_are_not_new(
     assert group not in sampler.dead
     console.run(sampler.look())
     assert sampler.dead[group] == 1
+    assert sampler.active_alarms() == []
+
+
+def test_dead_letters_that_a_broker_does_not_tell_are_unknown(
+    console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = console.gateway.admin.topics
+    ask = topics.all_configs
+
+    async def all_configs(*, broker: str) -> Any:
+        if broker == "broker-b":
+            raise Unavailable("it swaps")
+        return await ask(broker=broker)
+
+    console.run(sampler.look())
+    known = sampler.dead
+    monkeypatch.setattr(topics, "all_configs", all_configs)
+    for _ in range(module.SLOW_ROUNDS):
+        console.run(sampler.look())
+    assert known is not None
+    assert sampler.dead is None
     assert sampler.active_alarms() == []
 
 
@@ -147,31 +153,6 @@ def test_one_that_hangs_does_not_delay_the_others(
     (one,) = sampler.active_alarms()
     assert (one.raised.id, one.raised.severity) == ("broker_away:broker:broker-b", "critical")
     assert "in time" in one.raised.meaning
-
-
-def test_who_tells_no_lags_leaves_them_unknown(
-    cluster: Cluster, console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic, group = cluster.create_topic(queues=2), unique_name("group")
-    with cluster.client() as mq:
-        mq.admin.offsets.commit(group, dict.fromkeys(mq.admin.topics.stats(topic), 0))
-    console.run(sampler.look())
-    assert (sampler.lag_of(group), sampler.without_lags()) == (0, [])
-    offsets = console.gateway.admin.offsets
-    ask = offsets.everywhere
-
-    async def everywhere(broker: str) -> BrokerConsumeStats:
-        if broker == "broker-b":
-            raise Unavailable("it swaps")
-        return await ask(broker)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(offsets, "everywhere", everywhere)
-        console.run(sampler.look())
-    assert sampler.brokers["broker-b"].up
-    assert sampler.lags()[group] == 0
-    assert sampler.lag_of(group) is None
-    assert sampler.without_lags() == [Missing("lags at broker-b", "it swaps")]
 
 
 def test_brokers_are_asked_side_by_side(
@@ -210,7 +191,7 @@ def test_a_broker_that_is_gone_is_missed_for_an_hour(
     assert sampler.active_alarms() == []
 
 
-def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
+def test_members_that_do_not_reply_or_that_nobody_knows_are_alarms(
     console: ConsoleHere, sampler: Sampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = FollowerView(
@@ -228,13 +209,16 @@ def test_a_member_that_its_group_counts_and_nobody_knows_is_an_alarm(
             leader=f"{broker}/n0", first=0, end=100, flushed=100, confirmed=100, member="n0",
             followers=(gone,),
         )  # fmt: skip
-        return [LogMember(broker, 0, "m0:1", leader)]
+        silent = LogMember(broker, 2, "m2:1", None, Unavailable("it is down"))
+        return [LogMember(broker, 0, "m0:1", leader), silent]
 
     with monkeypatch.context() as patched:
         patched.setattr(replicas, "of", of)
         console.run(sampler.look())
-    (one,) = sampler.active_alarms()
-    assert one.raised.title == "Member n1 of broker-a is offline"
+    found = {one.raised.id: one.raised for one in sampler.active_alarms()}
+    assert set(found) == {"member_missing:member:broker-a/n1", "member_away:member:broker-a/2"}
+    assert found["member_missing:member:broker-a/n1"].title == "Member n1 of broker-a is offline"
+    assert "it is down" in found["member_away:member:broker-a/2"].meaning
     console.run(sampler.look())
     assert sampler.active_alarms() == []
 
