@@ -14,9 +14,7 @@ from kourou.client.consumer.allocation import (
     ByMachineRoom,
     ConsistentHash,
     MachineRoomNearby,
-    allocation_named,
 )
-from kourou.errors import ConfigError
 from kourou.model.topic import MessageQueue
 
 CIDS = ["c1@1", "c2@2", "c3@3"]
@@ -133,9 +131,3 @@ def test_shares_are_disjoint_and_cover_everything(strategy, count, clients, shuf
 @pytest.mark.parametrize("strategy", [Averagely(), AveragelyByCircle(), ConsistentHash()])
 def test_a_stranger_gets_nothing(strategy):
     assert strategy(queues(4), CIDS, "stranger") == []
-
-
-def test_strategies_are_found_by_name():
-    assert allocation_named("AVG_BY_CIRCLE").name == "AVG_BY_CIRCLE"
-    with pytest.raises(ConfigError, match="AVG"):
-        allocation_named("SPIRAL")

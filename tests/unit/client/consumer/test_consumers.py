@@ -71,8 +71,12 @@ async def test_a_setting_raises_these_lines_to_info(broker, consuming, caplog, t
         assert f"consumed {message}" in caplog.text
 
 
+class Odd(BaseException):
+    """What an application's library may raise."""
+
+
 @pytest.mark.feature("F228", "F196")
-@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, Odd])
 @pytest.mark.parametrize("batch", [False, 8], ids=["one", "batch"])
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
 async def test_however_a_handler_leaves_its_messages_come_again(

@@ -250,32 +250,6 @@ async def test_closing_threads_waits_for_the_running_call():
 # -- handlers that leave by other ways than an Exception ------------------------------------------
 
 
-class Odd(BaseException):
-    """What an application's library may raise."""
-
-
-WAYS_OUT = [
-    pytest.param(asyncio.CancelledError("gone"), id="cancelled"),
-    pytest.param(SystemExit("gone"), id="exit"),
-    pytest.param(Odd("gone"), id="odd"),
-]
-
-
-@pytest.mark.parametrize("error", WAYS_OUT)
-async def test_however_a_handler_leaves_it_is_reported_and_the_others_follow(make_runner, error):
-    def handler(item):
-        if item % 2:
-            raise error
-
-    reports = Reports(100)
-    runner = await make_runner(handler, reports, 2)
-    runner.submit(range(100))
-    await reports.wait()
-    assert sorted(reports.done) == list(range(0, 100, 2))
-    assert sorted(reports.errors) == [(item, "gone") for item in range(1, 100, 2)]
-    assert await runner.close(5000)
-
-
 async def test_ctrl_c_in_a_thread_is_reported_and_the_thread_lives():
     def handler(item):
         if item == 0:
@@ -366,25 +340,3 @@ def test_ctrl_c_in_a_coroutine_is_reported_and_reaches_the_application(monkeypat
         loop.run_until_complete(runner.close(1000))
     finally:
         loop.close()
-
-
-async def test_running_items_are_reported(make_runner):
-    begin, gate = threading.Semaphore(0), threading.Event()
-
-    def handle(_item):
-        begin.release()
-        assert gate.wait(60)
-
-    reports = Reports(3)
-    runner = await make_runner(handle, reports, 2)
-    assert runner.running() == []
-    runner.submit(["a", "b", "c"])
-    for _ in range(2):
-        await asyncio.to_thread(begin.acquire)
-    assert sorted(runner.running()) == ["a", "b"]
-    gate.set()
-    await reports.wait()
-    await runner.close(1000)
-    assert runner.running() == []
-    assert 1 <= len(runner.times()) <= 3, "not every call is measured"
-    assert runner.times() == []

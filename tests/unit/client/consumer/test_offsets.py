@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from kourou.client.consumer.offsets import LocalOffsets, RemoteOffsets, local_offsets_path
@@ -121,10 +119,10 @@ async def test_what_is_no_such_file(tmp_path, text):
 
 
 async def test_a_file_of_a_java_client(tmp_path):
+    """It is no standard JSON: its keys are objects."""
     path = tmp_path / "offsets.json"
     path.write_text(
         '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":1,\n'
         '\t\t\t"topic":"T"\n\t\t}:12\n\t}\n}'
     )
     assert await LocalOffsets(path).load(QUEUE) == 12
-    assert json  # the file is no standard JSON: its keys are objects

@@ -32,14 +32,11 @@ def test_levels_and_reasons():
     assert reason_of(ValueError("abcdef"), 15) == "ValueError: abc"
 
 
-def test_a_level_below_nothing_is_refused():
-    with pytest.raises(BadRequest, match="DeadLetter"):
-        RetryLater(delay_level=-1)
-
-
-@pytest.mark.parametrize("level", ["3", 1.5, None])
-def test_a_level_that_is_no_number_is_refused(level):
-    with pytest.raises(BadRequest, match="level"):
+@pytest.mark.parametrize(
+    ("level", "says"), [(-1, "DeadLetter"), ("3", "level"), (1.5, "level"), (None, "level")]
+)
+def test_what_is_no_level_is_refused(level, says):
+    with pytest.raises(BadRequest, match=says):
         RetryLater(delay_level=level)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.client.consumer.puller import PullAction, Puller, PullParams, PullStep, step_after
-from kourou.errors import Code, Corrupt, DecodeError, Unavailable, UnknownOutcome
+from kourou.errors import Code, Corrupt, Unavailable, UnknownOutcome
 from kourou.filtering.tags import parse_tags
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import PullFlag, PullMessage, PullResponse
@@ -72,13 +72,6 @@ async def test_a_body_that_is_no_record(broker, pull, body, error):
     place = PullResponse(suggest_which_broker_id=0, next_begin_offset=9, min_offset=0, max_offset=9)
     broker.faults[PullMessage] = [Answer(0, place, body)]
     with pytest.raises(error):
-        await pull(0)
-
-
-async def test_messages_that_were_not_asked_for(broker, pull):
-    place = PullResponse(suggest_which_broker_id=0, next_begin_offset=9, min_offset=0, max_offset=9)
-    broker.faults[PullMessage] = [Answer(0, place, broker.queues["T", 1][0])]
-    with pytest.raises(DecodeError, match="queue 1"):
         await pull(0)
 
 
@@ -158,12 +151,6 @@ def step(code, *, progressed=True, elapsed_ms=100, pull_interval_ms=0):
 )
 def test_the_table(code, expected):
     assert step(code) == expected
-
-
-@pytest.mark.feature("F200", "F312")
-def test_the_pull_interval_slows_pulls_that_bring_messages():
-    assert step(Code.SUCCESS, pull_interval_ms=70) == PullStep(pause_ms=70)
-    assert step(Code.PULL_RETRY_IMMEDIATELY, pull_interval_ms=70) == PullStep()
 
 
 @pytest.mark.parametrize("code", [Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY])

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.client.codecs import body_decoder
-from kourou.client.consumer.received import decode_pull, from_record, from_records, tag_filter
+from kourou.client.consumer.received import decode_pull, from_record, from_records
 from kourou.errors import Corrupt, DecodeError
-from kourou.filtering.tags import parse_tags
 from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record.compression import compress
@@ -82,15 +80,6 @@ def test_an_empty_pull():
     assert decode_pull(b"", QUEUE, from_offset=1, next_offset=1) == []
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_bodies_are_decoded_as_asked(count):
-    messages = decode_pull(
-        pull(count), QUEUE, from_offset=10, next_offset=99, decode=body_decoder(int)
-    )
-    assert [message.body for message in messages] == list(range(count))
-    assert messages[0].raw_body == b"0"
-
-
 @pytest.mark.feature("F171")
 @pytest.mark.parametrize("count", [1, 10])
 def test_compressed_bodies_are_decompressed(count):
@@ -118,15 +107,6 @@ def test_a_body_that_was_never_compressed_harms_nobody_else(count):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_a_flipped_bit_is_noticed(count):
-    for at in (100, 92):
-        damaged = bytearray(pull(count))
-        damaged[-at] ^= 1
-        with pytest.raises(Corrupt):
-            decode_pull(bytes(damaged), QUEUE, from_offset=10, next_offset=99)
-
-
-@pytest.mark.parametrize("count", COUNTS)
 def test_messages_of_another_queue_are_refused(count):
     other = MessageQueue("T", "broker-a", 4)
     with pytest.raises(DecodeError, match="queue 3"):
@@ -145,20 +125,6 @@ def test_offsets_must_rise(count):
     same = record(10) * count
     with pytest.raises(DecodeError):
         decode_pull(same, QUEUE, from_offset=10, next_offset=99)
-
-
-@pytest.mark.feature("F262", "F012")
-def test_tags_with_the_same_hash_are_distinguished():
-    pulled = b"".join(record(number, tag=tag) for number, tag in enumerate(["Aa", "BB", "Aa"] * 3))
-    keep = tag_filter(parse_tags("T", "Aa || C"))
-    messages = decode_pull(pulled, QUEUE, from_offset=0, next_offset=9)
-    assert [message.tag for message in messages if keep(message)] == ["Aa"] * 6
-    assert tag_filter(parse_tags("T", "*")) is None
-
-
-def test_looked_up_records():
-    assert from_record(record(5), "b").queue == MessageQueue("T", "b", 3)
-    assert [message.offset for message in from_records(record(5) + record(2), "b")] == [5, 2]
 
 
 @given(body=st.binary(max_size=300))

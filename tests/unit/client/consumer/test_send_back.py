@@ -68,15 +68,6 @@ async def test_the_broker_copies_what_it_has(broker, failed):
     assert copy.properties["ORIGIN_MESSAGE_ID"] == (message.offset_message_id)
 
 
-@pytest.mark.parametrize(("max_times", "sent_max"), [(-1, None), (0, 0), (20, 20)])
-@pytest.mark.feature("F315", "F217")
-async def test_the_number_of_retries_is_sent_only_if_it_is_set(broker, failed, max_times, sent_max):
-    mq, message = failed
-    await back(mq, message, max_times=max_times)
-    [request] = asked(broker, ConsumerSendMsgBack)
-    assert request.max_reconsume_times == sent_max
-
-
 @pytest.mark.fault
 @pytest.mark.parametrize("fault", [REFUSAL, Cut], ids=["refused", "lost"])
 async def test_what_is_not_taken_back_is_sent_again(broker, failed, fault):

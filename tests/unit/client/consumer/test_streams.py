@@ -66,20 +66,6 @@ async def test_asking_for_the_next_acknowledges_this_one(reports, stream):
     assert reports.done == [0, 1], "the loop was left in the middle of the third"
 
 
-async def test_by_hand(reports, stream):
-    runner = stream(auto_ack=False)
-    runner.submit(messages(4))
-    taken = [await anext(runner) for _ in range(4)]
-    assert reports.done == []
-    taken[2].ack()
-    taken[2].ack()
-    taken[2].retry()
-    taken[1].retry(ValueError("later"))
-    taken[0].retry()
-    assert reports.done == [2], "only the first word counts"
-    assert reports.errors == [(1, "later"), (0, "the handler requested a retry")]
-
-
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("auto_ack", [True, False])
 async def test_a_block_that_is_broken_off_asks_for_a_retry(reports, stream, error, auto_ack):
@@ -112,14 +98,6 @@ async def test_messages_of_lost_queues_are_passed_over(reports, stream):
     reports.unwanted = {0, 1}
     runner.submit(messages(3))
     assert (await anext(runner)).offset == 2
-
-
-async def test_it_waits_for_messages(reports, stream):
-    runner = stream()
-    waiting = asyncio.ensure_future(anext(runner))
-    await asyncio.sleep(0)
-    runner.submit(messages(1))
-    assert (await waiting).offset == 0
 
 
 async def test_closing_ends_the_iteration(reports, stream):

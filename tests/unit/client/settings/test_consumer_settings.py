@@ -50,6 +50,12 @@ async def settled(listener) -> None:
         await listener._client.io.run(asyncio.sleep(0))
 
 
+def pauses(listener) -> tuple[int, int, int]:
+    """How often pulls waited because of the number, the bytes and the span of messages."""
+    counts = listener.counts
+    return counts.paused_by_count, counts.paused_by_size, counts.paused_by_span
+
+
 class Stuck:
     """A handler that lets nothing through until it is told."""
 
@@ -223,6 +229,7 @@ async def test_one_late_message_stops_the_pulls_behind_it(one_queue, consumer, t
             await tools.until(one_queue, lambda: len(stuck.bodies) == 11)
         await settled(listener)
         assert listener.counts.pulled == 12, "offsets 0 to 11 lie further apart than 10"
+        assert pauses(listener) == (0, 0, 1)
         stuck.gate.set()
         await tools.until(one_queue, lambda: len(stuck.bodies) == 60)
 
@@ -246,6 +253,7 @@ async def test_unfinished_messages_stop_the_pulls(one_queue, consumer, tools, se
             await tools.until(one_queue, lambda: listener.counts.pulled == pulled)
         await settled(listener)
         assert listener.counts.pulled == pulled
+        assert pauses(listener) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +273,7 @@ async def test_so_many_bytes_stop_the_pulls(one_queue, consumer, settings):
         await stuck.started.wait()
         await settled(listener)
         assert listener.counts.pulled == 3
+        assert pauses(listener) == (0, 1, 0)
 
 
 async def test_a_topics_threshold_is_divided_among_its_queues_here(broker, consumer, tools):
