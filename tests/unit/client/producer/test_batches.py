@@ -14,6 +14,7 @@ from kourou.protocol.messages.sends import SendRecords, SendRecordsResponse
 from kourou_rigs.wire_faults import Answer, always
 
 
+@pytest.mark.feature("F164", "F167")
 async def test_many_messages_of_many_topics(cluster, producing):
     broker = cluster.broker()
     messages = [Message("TU"[n % 2], b"%d" % n, keys=(f"k{n}",)) for n in range(30)]
@@ -27,6 +28,10 @@ async def test_many_messages_of_many_topics(cluster, producing):
         message.body for message in messages
     ]
     assert [stored[result.message_id].body for result in more] == [b"a", b"b"]
+    for result in results + more:
+        one = stored[result.message_id]
+        assert (result.queue.queue_id, result.offset) == (one.queue_id, one.offset)
+        assert result.offset_message_id.endswith(f"{one.position:016X}")
 
 
 async def test_some_fail(cluster, producing):

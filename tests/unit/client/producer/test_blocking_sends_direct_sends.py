@@ -12,7 +12,7 @@ import pytest
 
 from kourou import ClientSettings, ProducerSettings, SendStatus
 from kourou.client.producer import blocking_sends, leader_wait
-from kourou.errors import MessageIllegal, Rejected, TimedOut, Unavailable
+from kourou.errors import MessageIllegal, TimedOut, Unavailable
 from kourou.protocol.messages.sends import EndTransaction, SendRecords
 from kourou.protocol.request import Request
 from kourou.protocol.wire.frames import FrameKind, decode_request, encode_reply, encode_request
@@ -322,14 +322,6 @@ def test_half_message_and_end_take_the_connection_of_the_thread(door, broker, mq
         assert not door.ends()
     assert tx.reported
     assert [peer for peer, _ in door.sends()] == door.ends()
-
-
-def test_an_end_that_the_broker_refuses_is_raised(door, broker, mq) -> None:
-    mq.transaction_check("T")(lambda _: None)
-    broker.faults[EndTransaction] = [Answer(13, remark="rolled back already")]
-    with pytest.raises(Rejected, match="rolled back already"), mq.transaction("T", b"1"):
-        pass
-    assert len(door.ends()) == 1
 
 
 @pytest.mark.parametrize("first", [Cut, Answer(14, remark="not the leader")])

@@ -12,7 +12,6 @@ from kourou.client.producer.drafts import (
     delay_property,
     joined_keys,
     level_of,
-    moved_to_queue,
 )
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, ConfigError, MessageIllegal
@@ -23,7 +22,6 @@ from kourou.model.message import (
     Compression,
     SysFlag,
 )
-from kourou.protocol.record.columns import check_drafts
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import decode_record, stamp
 
@@ -39,33 +37,6 @@ def stored(draft: bytes):
     record = bytearray(draft)
     stamp(record, 0, queue_offset=5, position=9, store_timestamp=7, store_host=HOST)
     return decode_record(record)
-
-
-def test_every_field_arrives():
-    draft = drafting().draft(
-        PLACE,
-        b"body",
-        "UNIQ1",
-        1_000,
-        tag="TagA",
-        keys="k1 k2",
-        properties={"own": "1"},
-        flag=3,
-    )
-    message = stored(draft)
-    assert (message.topic, message.queue_id, message.body) == ("T", 2, b"body")
-    assert (message.tag, message.keys, message.flag) == ("TagA", ("k1", "k2"), 3)
-    assert (message.born_timestamp, message.born_host) == (1_000, ("127.0.0.1", 0))
-    assert list(message.properties)[:5] == ["UNIQ_KEY", "TAGS", "KEYS", "own", "CLUSTER"]
-    assert message.properties["CLUSTER"] == "c1"
-
-
-def test_brokers_accept_drafts_in_batches():
-    import numpy as np
-
-    drafts = [drafting().draft(PLACE, b"%d" % n, f"U{n}", n) for n in range(8)]
-    found = check_drafts(b"".join(drafts), np.array([len(draft) for draft in drafts]))
-    assert found.queue_ids.tolist() == [2] * 8
 
 
 @pytest.mark.feature("F171", "F294")
@@ -102,11 +73,6 @@ def test_reserved_property_names_are_refused(name):
         drafting().draft(PLACE, b"", "U", 1, properties={name: "x"})
 
 
-def test_trace_context_is_the_applications():
-    draft = drafting().draft(PLACE, b"", "U", 1, properties={"traceparent": "00-1-2-01"})
-    assert stored(draft).properties["traceparent"] == "00-1-2-01"
-
-
 @pytest.mark.parametrize("bad", [{"properties": {"a": ""}}, {"keys": "a\x02"}])
 def test_what_properties_cannot_hold(bad):
     with pytest.raises(MessageIllegal):
@@ -141,13 +107,6 @@ def test_keys():
     for no_text in (5, b"ab", [5], [b"ab"]):
         with pytest.raises(BadRequest, match="; it must be a string or a list of strings"):
             joined_keys(no_text)
-
-
-def test_a_draft_moves_to_another_queue():
-    draft = drafting().draft(PLACE, b"body", "U", 1)
-    moved = moved_to_queue(draft, 7)
-    assert stored(moved).queue_id == 7
-    assert stored(moved).body == b"body"
 
 
 def test_tags_flags_and_keys_of_any_number_are_kept_apart():
@@ -190,10 +149,22 @@ def test_a_level_or_its_time() -> None:
     assert delay_property(DELAY_LEVELS_MS, 99) == {"DELAY": "99"}  # as the highest, brokers say
 
 
-@pytest.mark.parametrize("level", [-1, 1.5, "3", None])
-def test_what_is_no_level_is_refused(level) -> None:
-    with pytest.raises(BadRequest, match="; it must be a whole number of at least 1"):
-        delay_property(DELAY_LEVELS_MS, level)
+@pytest.mark.parametrize(
+    ("level", "delay", "says"),
+    [
+        (-1, None, "must be a whole number of at least 1"),
+        (1.5, None, "must be a whole number of at least 1"),
+        ("3", None, "must be a whole number of at least 1"),
+        (None, None, "must be a whole number of at least 1"),
+        (0, 5, r"for example timedelta\(seconds=10\)"),
+        (0, 1.5, r"for example timedelta\(seconds=10\)"),
+        (0, "1h", r"for example timedelta\(seconds=10\)"),
+        (1, timedelta(seconds=1), "both"),
+    ],
+)
+def test_what_is_no_delay_is_refused(level, delay, says) -> None:
+    with pytest.raises(BadRequest, match=says):
+        delay_property(DELAY_LEVELS_MS, level, delay)
 
 
 def test_a_time_between_two_levels_is_refused_with_both_named() -> None:
@@ -204,17 +175,6 @@ def test_a_time_between_two_levels_is_refused_with_both_named() -> None:
     for wrong in (timedelta(seconds=-1), timedelta(milliseconds=1), timedelta(days=1)):
         with pytest.raises(BadRequest):
             level_of(DELAY_LEVELS_MS, wrong)
-
-
-@pytest.mark.parametrize("delay", [5, 1.5, "1h"])
-def test_what_is_no_length_of_time_is_refused(delay) -> None:
-    with pytest.raises(BadRequest, match=r"for example timedelta\(seconds=10\)"):
-        delay_property(DELAY_LEVELS_MS, 0, delay)
-
-
-def test_both_at_once_are_refused() -> None:
-    with pytest.raises(BadRequest, match="both"):
-        delay_property(DELAY_LEVELS_MS, 1, timedelta(seconds=1))
 
 
 def test_a_producer_uses_the_configured_levels() -> None:

@@ -8,11 +8,9 @@ import pytest
 
 from kourou.client.producer.drafts import DraftDestination
 from kourou.client.producer.pending_sends import (
-    Gathering,
     LoopPort,
     PendingSend,
     SendTarget,
-    Slot,
     Terms,
 )
 from kourou.model.message import SendResult, SendStatus
@@ -48,15 +46,6 @@ def loop_port(outgoing, count_max=100, size_bytes_max=10_000):
     )
 
 
-async def test_crossing_may_be_forced_and_then_happens_once():
-    outgoing = Outgoing()
-    port = loop_port(outgoing)
-    port.add_all([pending_send(port)])
-    port.cross()
-    await asyncio.sleep(0)
-    assert [len(burst) for burst in outgoing.bursts] == [1]
-
-
 @pytest.mark.parametrize("limits", [{"count_max": 2}, {"size_bytes_max": 20}])
 async def test_a_full_port_makes_senders_wait_in_their_order(limits):
     port = loop_port(Outgoing(), **limits)
@@ -80,12 +69,3 @@ async def test_a_full_port_makes_senders_wait_in_their_order(limits):
     port.deliver([(None, RESULT, 10), (None, RESULT, 10)])
     await tasks[2]
     assert order == [0, 2], "a sender that gave up takes no room"
-
-
-async def test_a_gathering_completes_once_in_order():
-    completed = []
-    gathering = Gathering(3, completed.append)
-    for index in (2, 0, 1):
-        assert completed == []
-        Slot(gathering, index).settle(index)
-    assert completed == [[0, 1, 2]]

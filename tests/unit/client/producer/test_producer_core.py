@@ -133,12 +133,3 @@ async def test_an_unknown_topic_is_waited_for_while_a_broker_has_no_leader(
         mq._client.io.loop.call_soon_threadsafe(mq._client.io.loop.call_later, 0.1, lead)
         assert (await mq.send("T", b"x")).queue.broker_name == "broker-a"
     assert len(follower.stored("T")) == 1
-
-
-async def test_it_is_not_waited_for_longer_than_a_send(cluster, broker, producing):
-    cluster.follower(broker)
-    cluster.nobody_leads(broker)
-    cluster.topics.clear()
-    async with producing(send_timeout_ms=100) as mq:
-        with pytest.raises(TopicNotFound):
-            await mq.send("T", b"x")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from kourou.client.producer.selectors import (
@@ -21,28 +19,10 @@ A = [MessageQueue("T", "a", number) for number in range(3)]
 B = [MessageQueue("T", "b", number) for number in range(3)]
 
 
-@pytest.mark.feature("F162")
-def test_round_robin_spreads_evenly_over_queues_and_brokers():
-    robin = RoundRobin(start=41)
-    picked = Counter(robin.next(A + B) for _ in range(60))
-    assert picked == Counter(dict.fromkeys(A + B, 10))
-
-
 @pytest.mark.feature("F168")
 def test_a_retry_leaves_out_the_last_broker():
     robin = RoundRobin(0)
     assert {robin.next_elsewhere(A + B, "a").broker_name for _ in range(20)} == {"b"}
-
-
-def test_a_retry_with_one_broker_uses_it_again():
-    assert RoundRobin(0).next_elsewhere(A, "a") in A
-
-
-def test_avoided_brokers_are_left_out():
-    faults = FaultLatency()
-    faults.record("a", 5_000, now_ms=0, failed=False)
-    robin = RoundRobin(0)
-    assert {robin.next_available(A + B, faults, 1).broker_name for _ in range(20)} == {"b"}
 
 
 def test_when_all_are_avoided_the_better_half_is_used():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from kourou.client.producer.drafts import DraftDestination
 from kourou.client.producer.pending_sends import PendingSend, SendTarget, Terms
 from kourou.client.producer.send_frames import frames, gather, outcomes_of, request_of
-from kourou.errors import Code, MessageIllegal, NoPermission, UnknownOutcome
+from kourou.errors import Code, UnknownOutcome
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
 from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
@@ -44,24 +43,6 @@ def response(frame, **changes) -> SendRecordsResponse:
         "runs": [(0, 5_000)],
     }
     return SendRecordsResponse(**{**fields, **changes})
-
-
-def test_messages_of_one_burst_share_a_frame_grouped_by_queue():
-    first, second = target(0), target(1)
-    messages = [pending_send(first, b"1"), pending_send(second, b"22"), pending_send(first, b"333")]
-    frame = one_frame(messages)
-    assert frame.targets == [first, second]
-    assert [message.draft for message in frame.messages] == [b"1", b"333", b"22"]
-    request, body = request_of(
-        frame, producer_group="g", default_topic="TBW102", default_topic_queue_nums=4
-    )
-    assert [tuple(target.__struct_fields__) for target in request.targets]
-    assert [(one.topic, one.queue_id) for one in request.targets] == [("T", 0), ("T", 1)]
-    assert np.frombuffer(request.target_of, "<u2").tolist() == [0, 0, 1]
-    assert np.frombuffer(request.sizes, "<u4").tolist() == [1, 3, 2]
-    assert body == b"133322"
-    assert (request.attempt, request.wait, request.producer_group) == (1, True, "g")
-    assert first.bucket == second.bucket == []
 
 
 def test_one_queue_needs_no_numbers():
@@ -142,27 +123,6 @@ def test_nothing_is_lost_and_lanes_keep_their_order(picks):
 # -- answers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("F164", "F167")
-def test_places_are_counted_from_the_lanes_and_runs():
-    first, second = target(0), target(1)
-    frame = one_frame(
-        [
-            pending_send(first, b"1", "A"),
-            pending_send(second, b"22", "B"),
-            pending_send(first, b"333", "C"),
-        ]
-    )
-    outcomes = outcomes_of(frame, 0, "", response(frame, runs=[(0, 5_000), (2, 9_000)]))
-    assert [(one.message_id, one.queue.queue_id, one.offset) for one in outcomes] == [
-        ("A", 0, 100),
-        ("C", 0, 101),
-        ("B", 1, 200),
-    ]
-    assert [one.offset_message_id for one in outcomes] == [
-        f"{HOST_TEXT}{position:016X}" for position in (5_000, 5_001, 9_000)
-    ]
-
-
 @pytest.mark.feature("F167")
 @pytest.mark.parametrize("status", list(SendStatus))
 def test_four_answers_mean_stored(status):
@@ -171,26 +131,6 @@ def test_four_answers_mean_stored(status):
         frame, Code[status if status != "SEND_OK" else "SUCCESS"], "", response(frame)
     )
     assert outcome.status is status
-
-
-def test_a_refused_queue_does_not_affect_the_others():
-    first, second = target(0), target(1)
-    frame = one_frame(
-        [pending_send(first, b"1"), pending_send(first, b"22"), pending_send(second, b"333")]
-    )
-    answer = response(
-        frame, target_codes=[16, 0], target_remarks=["no", ""], target_offsets=[-1, 7]
-    )
-    refused, also_refused, stored = outcomes_of(frame, 0, "", answer)
-    assert isinstance(refused, NoPermission)
-    assert isinstance(also_refused, NoPermission)
-    assert (stored.offset, int(stored.offset_message_id[-16:], 16)) == (7, 5_000)
-
-
-def test_an_error_for_all():
-    frame = one_frame([pending_send(target(0)), pending_send(target(0))])
-    outcomes = outcomes_of(frame, Code.MESSAGE_ILLEGAL, "too long", None)
-    assert [type(one) for one in outcomes] == [MessageIllegal] * 2
 
 
 @pytest.mark.feature("F176")
@@ -226,10 +166,3 @@ def test_no_answer_header_leaves_the_outcome_unknown():
     [outcome] = outcomes_of(frame, 0, "", None)
     assert isinstance(outcome, UnknownOutcome)
     assert not isinstance(outcome, SendResult)
-
-
-def test_traces_of_further_messages_travel_in_the_header():
-    (frame,) = frames(gather([pending_send(target(0), b"1")]))
-    about = {"producer_group": "g", "default_topic": "", "default_topic_queue_nums": 0}
-    assert request_of(frame, **about)[0].contexts == b""
-    assert request_of(frame, **about, contexts=b"c" * 25)[0].contexts == b"c" * 25

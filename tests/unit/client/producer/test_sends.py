@@ -18,7 +18,7 @@ async def test_one_message(broker, producing):
         result = await mq.send("T", "hello", tag="A", keys=["k"], properties={"own": "1"}, flag=2)
     [stored] = broker.stored("T")
     assert (stored.body, stored.tag, stored.keys, stored.flag) == (b"hello", "A", ("k",), 2)
-    assert stored.properties["CLUSTER"] == "c1"
+    assert (stored.properties["own"], stored.properties["CLUSTER"]) == ("1", "c1")
     assert result.status is SendStatus.SEND_OK
     assert result.queue == MessageQueue("T", "broker-a", stored.queue_id)
     assert (result.offset, result.message_id) == (stored.offset, stored.message_id)
