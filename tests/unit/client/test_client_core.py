@@ -130,10 +130,6 @@ def test_the_default_instance_is_unique_in_and_between_processes():
     assert "1.2.3.4@1#2" in ids
 
 
-def test_a_unit_name_is_appended():
-    assert client_id("1.2.3.4", "x", pid=1, number=1, unit_name="u") == "1.2.3.4@x@u"
-
-
 def test_an_id_has_a_limit():
     with pytest.raises(BadRequest):
         client_id("1.2.3.4", "x" * 300, pid=1, number=1)
@@ -165,17 +161,6 @@ async def test_closing_waits_for_outcomes(cluster, producing):
         futures = [await mq.send_async("T", b"x") for _ in range(5)]
     assert len(broker.stored("T")) == 6
     assert all(future.result().status is SendStatus.SEND_OK for future in futures)
-
-
-@pytest.mark.feature("F005")
-async def test_a_producer_joins_its_group_and_leaves_it(cluster, producing):
-    broker = cluster.broker()
-    async with producing() as mq:
-        await mq.send("T", b"")
-        await mq._client.io.run(mq._client.session.heartbeats.beat())
-        assert broker.producers == {"p"}
-        identity = mq.client_id
-    assert (identity, "p") in broker.left
 
 
 async def test_another_producer_beside_the_clients_own(cluster, producing):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
 from functools import cache
 from pathlib import Path
 
@@ -80,24 +79,15 @@ def test_the_default_allocation_is_averagely():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_setting_has_a_sentence_and_an_own_name(kind):
-    rows = kind.describe()
+def test_every_setting_has_a_sentence_and_names_of_its_own(kind):
+    rows, keys = kind.describe(), kind.by_key().keys()
     assert all(row["doc"].endswith(".") for row in rows)
-    names = [row["rocketmq"] for row in rows if row["rocketmq"]]
-    assert len(names) == len(set(names))
-
-
-def test_rocketmq_names_and_texts_are_accepted():
-    settings = ProducerSettings.from_rocketmq(
-        producerGroup="g",
-        sendMsgTimeout="3000",
-        retryAnotherBrokerWhenNotStoreOK="TRUE",
-        compressType="ZSTD",
-    )
-    assert settings.producer_group == "g"
-    assert settings.send_timeout_ms == 3000
-    assert settings.retry_another_broker_when_not_store_ok is True
-    assert settings.compression is CompressionKind.ZSTD
+    for names in (
+        [row["rocketmq"] for row in rows if row["rocketmq"]],
+        [environment_name(key) for key in keys],
+        [*keys, *kind.inert_keys],
+    ):
+        assert len(names) == len(set(names))
 
 
 ROWS = [(kind, row) for kind in KINDS for row in kind.describe()]
@@ -230,17 +220,7 @@ def test_a_setting_is_read_or_is_said_to_have_no_effect(kind):
     assert silent == {row["name"] for row in rows} - read
 
 
-def test_the_level_of_lines_about_messages():
-    assert ClientSettings().message_log_level == logging.DEBUG
-    assert ClientSettings(log_messages=True).message_log_level == logging.INFO
-
-
 # -- RocketMQ's keys that do nothing here ----------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_key_is_both_a_setting_and_inert(kind):
-    assert not kind.by_key().keys() & kind.inert_keys.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -249,22 +229,6 @@ def test_their_usual_values_are_taken_in_silence(kind, caplog, monkeypatch):
     usual = {name: inert.usual for name, inert in kind.inert_keys.items()}
     assert kind.from_rocketmq(**usual) == kind()
     assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (kind, name)
-        for kind in KINDS
-        for name, inert in kind.inert_keys.items()
-        if not inert.refused
-    ],
-)
-def test_other_values_are_taken_with_a_warning_that_says_why(kind, name, caplog, monkeypatch):
-    monkeypatch.setattr("kourou.settings.declaration._warned", set())
-    assert kind.from_rocketmq(**{name: "other"}) == kind()
-    assert f"{name} has no effect" in caplog.text
-    assert kind.inert_keys[name].why in caplog.text
 
 
 @pytest.mark.parametrize("name", ["useTLS", "tls.enable"])
@@ -323,12 +287,6 @@ def test_precedence(file):
     )
     assert (made.send_timeout_ms, made.producer_group) == (5_000, "env")
     assert load_settings(ProducerSettings) == ProducerSettings(), "nothing is read unasked"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_setting_has_a_variable_of_its_own(kind):
-    names = [environment_name(key) for key in kind.by_key()]
-    assert len(set(names)) == len(names)
 
 
 def test_a_key_that_nobody_knows_is_refused_with_source_and_nearest(file, tmp_path):

@@ -26,14 +26,15 @@ def producer(cluster, tools):
     return make
 
 
-@pytest.mark.feature("F290")
-async def test_brokers_know_the_producers_group(broker, producer):
+@pytest.mark.feature("F290", "F005")
+async def test_brokers_know_the_producers_group_until_it_leaves(broker, producer):
     async with producer(producerGroup="billing") as mq:
         await mq.send("T", b"x")
         await mq._client.io.run(mq._client.session.heartbeats.beat())
         assert broker.producers == {"billing"}
+        identity = mq.client_id
     assert broker.frames[0].producer_group == "billing"
-    assert [group for _, group in broker.left] == ["billing"]
+    assert broker.left == [(identity, "billing")]
 
 
 @pytest.mark.feature("F291", "F292")
