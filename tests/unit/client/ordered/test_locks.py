@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kourou import MessageQueue
-from kourou.client.ordered.locks import HOLD_MS, HeldLock, OrderedLocks, unlocked
+from kourou.client.ordered.locks import HOLD_MS, HeldLock, OrderedLocks
 from kourou.errors import TimedOut, Unavailable
 from kourou.model.limits import QUEUE_LOCK_MS
 from kourou.protocol.bodies.lists_body import decode_lock_batch, encode_locked_queues
@@ -99,31 +99,6 @@ async def test_a_lock_is_good_from_when_it_was_asked_for(session, locks) -> None
     assert hold.valid(session.now_ms)
 
 
-async def test_a_renewal_that_is_refused_loses_the_queue(session, locks) -> None:
-    hold = (await locks.lock([A0, A1]))[A1]
-    session.refused = {A1}
-    assert await locks.renew() == ([A1], True)
-    assert not hold.valid(session.now_ms)
-    assert not hold.nobody_elses(session.now_ms)
-
-
-async def test_a_broker_that_does_not_answer_loses_nothing(session, locks) -> None:
-    await locks.lock([A0, B0])
-    session.failing = {"a:1": Unavailable("gone")}
-    assert await locks.renew() == ([], False)
-    assert locks.held == [A0, B0]
-    session.leaders.clear()
-    assert await locks.renew() == ([], False), "nor does one without a leader"
-
-
-async def test_what_was_not_refreshed_for_too_long_is_lost_although_it_is_granted(
-    session, locks
-) -> None:
-    await locks.lock([A0])
-    session.now_ms = 1_000 + QUEUE_LOCK_MS
-    assert await locks.renew() == ([A0], True)
-
-
 async def test_nothing_held_nothing_asked(session, locks) -> None:
     assert await locks.renew() == ([], True)
     await locks.unlock([A0])
@@ -142,24 +117,11 @@ async def test_an_answer_that_was_lost_may_have_been_yes(session, locks) -> None
     assert locks.needless("T", {A0}) == []
 
 
-async def test_forgetting_tells_nobody(session, locks) -> None:
-    hold = (await locks.lock([A0]))[A0]
-    locks.forget([A0])
-    assert len(session.said) == 1
-    assert not hold.valid(session.now_ms), "whoever still has it sees that it is lost"
-    assert locks.hold(A0) is None
-
-
 async def test_unlocking_waits_for_nobody_who_is_not_there(session, locks) -> None:
     await locks.lock([A0])
     session.failing = {"a:1": Unavailable("gone")}
     await locks.unlock([A0])
     assert locks.all == []
-
-
-def test_what_needs_no_lock_never_ends() -> None:
-    assert unlocked().valid(1 << 50)
-    assert HeldLock(0).valid(0)
 
 
 async def test_a_broker_that_does_not_grant_may_have_another_leader(session, locks) -> None:

@@ -70,16 +70,6 @@ def seen_by(turn, log, do=lambda message: None) -> list[int]:
     return seen
 
 
-def test_a_turn_that_is_stopped(turn, log) -> None:
-    def do(message):
-        turn.stopped = message.offset == 1
-
-    assert seen_by(turn, log, do) == [0, 1]
-    assert turn.done == 2
-    turn.done = 0
-    assert seen_by(turn, log) == [], "before it began"
-
-
 def test_its_time_is_over(turn, log, clock) -> None:
     def do(message):
         clock.now += TURN_MS // 2
@@ -90,14 +80,6 @@ def test_its_time_is_over(turn, log, clock) -> None:
 def test_one_item_is_consumed_however_late_it_is(turn, log, clock, monkeypatch) -> None:
     monkeypatch.setattr("kourou.client.ordered.turns.TURN_MS", 0)
     assert seen_by(turn, log) == [0]
-
-
-def test_the_lock_has_lapsed(turn, log, clock) -> None:
-    clock.now = HOLD_MS
-    assert seen_by(turn, log) == []
-    turn._hold.asked_ms = clock.now
-    turn._hold.lost = True
-    assert seen_by(turn, log) == []
 
 
 def test_the_queue_has_another_window(turn, log, lease) -> None:
