@@ -33,8 +33,6 @@ from kourou.errors import (
     UnknownOutcome,
     error_from_code,
 )
-from kourou.protocol.messages.groups import NotifyConsumerIdsChanged
-from kourou.protocol.messages.namesrv import GetRouteInfoByTopic
 from kourou.protocol.messages.pulls import GetMaxOffset, GetMaxOffsetResponse
 from kourou.protocol.messages.quotas import FlowControlled
 from kourou.protocol.request import Request
@@ -60,13 +58,6 @@ async def test_one_connection_a_server(cluster, broker, connections):
     assert connections.to(broker.address) is connections.to(broker.address)
     assert connections.to("other:20911") is not connections.to(broker.address)
     assert len(cluster.wires) == 2
-
-
-async def test_name_servers_are_dialled_at_their_zmq_port(cluster, connections):
-    wire = connections.to_name_server("10.0.0.1:9876")
-    assert wire.address == "10.0.0.1:19876"
-    reply = await wire.request(GetRouteInfoByTopic(topic="TBW102"), timeout_ms=100)
-    assert reply.code == 0
 
 
 async def test_error_codes_are_raised_as_their_class(broker, connections):
@@ -136,16 +127,6 @@ async def test_after_closing_nothing_is_opened(broker, connections):
     assert wire.closed
     with pytest.raises(Unavailable, match="closing"):
         connections.to(broker.address)
-
-
-async def test_what_servers_say_is_heard_with_their_address(broker, connections, heard):
-    import asyncio
-
-    wire = connections.to(broker.address)
-    wire.hear(NotifyConsumerIdsChanged(consumer_group="g"))
-    await asyncio.sleep(0)
-    [(address, frame)] = heard
-    assert (address, frame.code) == (broker.address, NotifyConsumerIdsChanged.code)
 
 
 async def test_only_on_an_applications_own_loop_replies_are_looked_for(monkeypatch):

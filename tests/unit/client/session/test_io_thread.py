@@ -24,19 +24,6 @@ def thread():
     io_thread.release(thread)
 
 
-async def test_work_runs_there_and_its_result_comes_back(thread):
-    assert await thread.run(where()) == "kourou-io-test:1"
-    assert thread.submit(where()).result(60) == "kourou-io-test:1"
-
-
-async def test_errors_come_back(thread):
-    async def fail():
-        raise ValueError("there")
-
-    with pytest.raises(ValueError, match="there"):
-        await thread.run(fail())
-
-
 async def test_cancelling_here_cancels_there(thread):
     started, cancelled = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -211,15 +198,6 @@ def test_a_burst_rings_once():
     assert len(loop.rung) == 1
     loop.turn()
     assert taken == [[0, 1, 2, 3, 4, 5, 6]]
-
-
-def test_the_next_burst_rings_again():
-    loop, taken = CountingLoop(), []
-    handover = ThreadQueue(loop, taken.append)
-    for number in range(2):
-        handover.put(number)
-        loop.turn()
-    assert taken == [[0], [1]]
 
 
 def test_what_comes_while_taking_is_taken_next():

@@ -131,14 +131,6 @@ LOG = logging.getLogger("kourou.test")
 
 
 @pytest.mark.feature("F033")
-@pytest.mark.parametrize("name", BAD_ANSWERS)
-async def test_an_answer_that_is_not_whole_is_refused(name):
-    async with ListServer([BAD_ANSWERS[name]]).running() as server:
-        with pytest.raises(Unavailable, match=r"returned|did not return"):
-            await asyncio.to_thread(fetch_list, server.url)
-
-
-@pytest.mark.feature("F033")
 @pytest.mark.parametrize(
     "answer",
     [

@@ -77,13 +77,6 @@ def test_an_order_that_is_none(conf):
         queue_map("T", replace(route(("a", 4, 4, 6)), order_topic_conf=conf))
 
 
-@pytest.mark.feature("F291", "F292")
-def test_an_unknown_topic_borrows_the_default_route():
-    found = borrowed_queue_map("New", route(("a", 8, 8, 7)), default_topic_queue_nums=4)
-    assert found.borrowed
-    assert found.writable == tuple(MessageQueue("New", "a", number) for number in range(4))
-
-
 def test_the_default_route_caps_what_is_asked():
     found = borrowed_queue_map("New", route(("a", 2, 8, 7)), default_topic_queue_nums=4)
     assert len(found.writable) == 2
