@@ -87,12 +87,6 @@ async def test_a_topic_of_nobody(mq):
             await work
 
 
-async def test_a_borrowed_route_is_no_route(mq):
-    await mq.send("Borrowed", b"x")
-    mq._client.session.routes.forget("Borrowed")
-    assert (await mq.admin.topics.route("Borrowed")).queue_datas
-
-
 # -- name servers ----------------------------------------------------------------------------------
 
 

@@ -350,15 +350,24 @@ CONSOLE = "console" + "0" * 33
 async def console(cluster, users):
     """The API of a console, and a user."""
     await users.create("till", secret=SECRET, roles=["reader"])
-    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
-    for one in cluster.brokers.values():
-        connect_key(one, CONSOLE)
+    await become_console(cluster, users)
     return users
 
 
-def connect_key(broker, key):
-    """As connect_as, with the same keys for secrets."""
-    broker.engine.peer = lambda number: Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
+def connect_all(cluster, key):
+    """As connect_as, at all brokers, which keep the keys of their secrets."""
+
+    def peer(number):
+        return Peer(number, "zmq", ("127.0.0.1", 40_000 + number), key=key)
+
+    for broker in cluster.brokers.values():
+        broker.engine.peer = peer
+
+
+async def become_console(cluster, users):
+    """From now on the client's key is that of a console, which is a user of its own."""
+    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
+    connect_all(cluster, CONSOLE)
 
 
 async def test_a_secret_has_an_id_at_each_broker(console):
@@ -375,9 +384,7 @@ async def test_a_secret_has_an_id_at_each_broker(console):
 async def test_a_certificate_belongs_to_the_user_of_whom_all_brokers_say_so(cluster, users):
     subject = "CN=till,O=Example"
     await users.create("till", certificate_subjects=[subject])
-    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
-    for one in cluster.brokers.values():
-        connect_key(one, CONSOLE)
+    await become_console(cluster, users)
     assert await users.user_of_certificate(subject) == "till"
     assert await users.user_of_certificate("CN=till") == ""
     table = access(cluster, "broker-b")
@@ -427,16 +434,14 @@ async def test_brokers_keep_the_hash_of_a_password(cluster, users):
     with pytest.raises(Rejected, match="a password is stored as"):
         await users.set("till", password_hash="several long words")
     await users.set("till", enabled=True)
-    for one in cluster.brokers.values():
-        connect_key(one, CONSOLE)
+    connect_all(cluster, CONSOLE)
     assert await users.password_hash("till") == OF_NO_USER
     assert await users.password_hash("unknown") == ""
     box = cluster.brokers["broker-b:20911"].engine.core.parts.access_gate._box
     other = box.seal("till:password", OF_NO_USER.replace("AAA", "BBB"))
     access(cluster, "broker-b").passwords["till"] = other
     assert await users.password_hash("till") == "", "brokers do not agree"
-    for one in cluster.brokers.values():
-        connect_key(one, OPS)
+    connect_all(cluster, OPS)
     await users.set("till", password_hash="")
     assert access(cluster).passwords == access(cluster, "broker-b").passwords == {}
 
@@ -461,8 +466,7 @@ async def test_a_token_is_returned_once_and_ends_with_its_revocation(cluster, us
 
 async def test_a_user_changes_its_own_password_and_tokens_without_a_right(cluster, users):
     await users.create("till", curve_keys=[TILL])
-    for one in cluster.brokers.values():
-        connect_key(one, TILL)
+    connect_all(cluster, TILL)
     with pytest.raises(NoPermission):
         await users.set("till", password_hash=OF_NO_USER)
     await users.set_own_password(OF_NO_USER, reason="forgotten")
@@ -485,8 +489,7 @@ async def test_what_a_console_refused_itself_goes_to_the_audit_of_one_broker(clu
     refusal = ReportedRefusal(user="eve", source="", request="SignIn", by="wrong", count=3)
     with pytest.raises(NoPermission):
         await users.report_refusals([refusal])
-    for one in cluster.brokers.values():
-        connect_key(one, CONSOLE)
+    connect_all(cluster, CONSOLE)
 
     def counted(name):
         gate = cluster.brokers[f"{name}:20911"].engine.core.parts.access_gate
@@ -523,10 +526,8 @@ async def test_a_revocation_reaches_the_brokers_that_have_the_token(cluster, use
 
 async def test_a_console_learns_the_sender_of_a_token(cluster, users):
     await users.create("till")
-    await users.create("console-1", roles=["console"], curve_keys=[CONSOLE])
     digest = token_digest(await users.create_token("till", scope="reader", days=1))
-    for one in cluster.brokers.values():
-        connect_key(one, CONSOLE)
+    await become_console(cluster, users)
     name = f"till:{id_of(digest)}"
     assert await users.sender_of_token(digest) == name
     assert await users.sender_of_token(token_digest("another")) == ""
