@@ -225,15 +225,6 @@ def filtering(state=RUNS, **more) -> GroupFacts:
     return wanting(BY_CODE, filter=FilterFacts("even", state, 1, **more))
 
 
-@pytest.mark.parametrize(
-    ("expression", "denied"),
-    [("*", False), ("paid", False), ("late || paid", False), ("late", True), ("late||open", True)],
-)
-def test_tags_are_compared_exactly(message, expression, denied):
-    found = codes(exclusions_of(message, wanting(parse_tags("orders", expression))))
-    assert found == ([CauseCode.FILTERED_BY_TAG] if denied else [])
-
-
 def test_a_message_without_a_tag_is_only_for_who_wants_all(message):
     bare = replace(message, properties={})
     (cause,) = exclusions_of(bare, wanting(parse_tags("orders", "paid")))

@@ -12,7 +12,6 @@ from kourou.client.consumer.queue_consumption import FILTER_REASONS_SAID_MAX
 from kourou.client.filters.pulls import UNSERVED
 from kourou.client.filters.uploads import REFUSED
 from kourou.errors import (
-    BadRequest,
     Code,
     FilterFailed,
     NoPermission,
@@ -391,8 +390,3 @@ async def test_what_failed_comes_again_without_the_filter(broker, server, produc
         server.passes = lambda _message: False
         assert await asyncio.wait_for(attempts.get(), 60) == 2
     assert {request.topic for request in server.requests(PullMessage)} == {"T"}
-
-
-def test_a_filter_is_no_expression_of_tags():
-    with pytest.raises(BadRequest):
-        Client(NAMESRV).subscribe({"T": "a"}, third)

@@ -73,18 +73,6 @@ async def reported(broker: Broker, state=TransactionState.COMMIT, *, timeout_ms=
 
 
 @pytest.mark.parametrize(
-    ("state", "number"), [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12)]
-)
-async def test_the_position_of_the_half_message_is_sent(state, number):
-    broker = Broker([Code.SUCCESS])
-    assert await reported(broker, state) is None
-    [request] = broker.heard
-    assert (request.tran_state_table_offset, request.commit_log_offset) == (17, 4242)
-    assert (request.producer_group, request.msg_id, request.bname) == ("shop", "U1", "broker-a")
-    assert (request.commit_or_rollback, request.from_transaction_check) == (number, False)
-
-
-@pytest.mark.parametrize(
     "trouble",
     [
         Unavailable("no connection"),
