@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace as Fields
+from typing import Any
 
 import pytest
 
-from kourou.access.authorizer import AccessTable, Authorizer
-from kourou.access.model import Need, ResourceType, RoleGrant, User, UserRole
+from kourou.access.model import ResourceType
 from kourou.access.requirements import REQUIREMENTS, CallerKind
 from kourou.model.names import HALF_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from kourou.protocol.messages.sends import Target
@@ -53,6 +53,13 @@ def needs(request: str, facts: Known, fields: dict) -> list[str]:
     return [str(one) for one in REQUIREMENTS[request].needs(Fields(**fields), facts)]
 
 
+def asked(
+    request: str, facts: Known | None = None, /, **fields: Any
+) -> tuple[str, Known, dict[str, Any]]:
+    """A request with these fields; of a process with the usual topics and groups, if not said."""
+    return request, facts or Known(), fields
+
+
 def test_every_request_has_a_row_and_no_row_is_left_over() -> None:
     assert {spec.name for spec in REQUESTS.values()} == set(REQUIREMENTS)
 
@@ -84,206 +91,127 @@ def test_only_servers_send_what_a_client_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "facts", "expected"),
+    ("asks", "expected"),
     [
-        ("SEND_MESSAGE", {"topic": "orders"}, Known(), ["Pub on Topic:orders"]),
-        (
-            "SEND_MESSAGE_V2",
-            {"topic": "new"},
-            Known(),
-            ["Pub on Topic:new", "Create on Topic:new"],
-        ),
-        (
-            "SEND_MESSAGE",
-            {"topic": "orders"},
-            Known(in_body={"topics": ["secret"]}),  # REAL_TOPIC of a half message
+        (asked("SEND_MESSAGE", topic="orders"), ["Pub on Topic:orders"]),
+        (asked("SEND_MESSAGE_V2", topic="new"), ["Pub on Topic:new", "Create on Topic:new"]),
+        (  # REAL_TOPIC of a half message
+            asked("SEND_MESSAGE", Known(in_body={"topics": ["secret"]}), topic="orders"),
             ["Pub on Topic:orders", "Pub on Topic:secret"],
         ),
-        ("SEND_MESSAGE", {"topic": "%RETRY%g"}, Known(("%RETRY%g",)), ["Sub on Group:g"]),
-        ("SEND_MESSAGE", {"topic": "%RETRY%g"}, Known(), ["Sub on Group:g"]),  # comes with g
-        ("SEND_MESSAGE", {"topic": TRACE_TOPIC}, Known((TRACE_TOPIC,)), []),
+        (asked("SEND_MESSAGE", Known(("%RETRY%g",)), topic="%RETRY%g"), ["Sub on Group:g"]),
+        (asked("SEND_MESSAGE", topic="%RETRY%g"), ["Sub on Group:g"]),  # comes with g
+        (asked("SEND_MESSAGE", Known((TRACE_TOPIC,)), topic=TRACE_TOPIC), []),
         (
-            "SEND_MESSAGE",
-            {"topic": TRACE_TOPIC},
-            Known((TRACE_TOPIC,), credentials=False),
+            asked("SEND_MESSAGE", Known((TRACE_TOPIC,), credentials=False), topic=TRACE_TOPIC),
             [f"Pub on Topic:{TRACE_TOPIC}"],
         ),
         (
-            "SEND_REPLY_MESSAGE",
-            {"topic": "new"},
-            Known(),
+            asked("SEND_REPLY_MESSAGE", topic="new"),
             ["Pub on Topic:new", "Pub on Topic:c_REPLY_TOPIC", "Create on Topic:new"],
         ),
-        ("SEND_MESSAGE", {"topic": HALF_TOPIC}, Known((HALF_TOPIC,)), ["Pub on Topic:*"]),
-        ("QUERY_MESSAGE", {"topic": SCHEDULE_TOPIC}, Known(), ["Sub on Topic:*"]),
-        ("QUERY_MESSAGE", {"topic": TRACE_TOPIC}, Known(), [f"Sub on Topic:{TRACE_TOPIC}"]),
+        (asked("SEND_MESSAGE", Known((HALF_TOPIC,)), topic=HALF_TOPIC), ["Pub on Topic:*"]),
+        (asked("QUERY_MESSAGE", topic=SCHEDULE_TOPIC), ["Sub on Topic:*"]),
+        (asked("QUERY_MESSAGE", topic=TRACE_TOPIC), [f"Sub on Topic:{TRACE_TOPIC}"]),
         (
-            "SEND_RECORDS",
-            {"targets": [Target("orders", 0), Target("orders", 1), Target("new", 0)]},
-            Known(),
+            asked(
+                "SEND_RECORDS", targets=[Target("orders", 0), Target("orders", 1), Target("new", 0)]
+            ),
             ["Pub on Topic:orders", "Pub on Topic:new", "Create on Topic:new"],
         ),
         (
-            "PULL_MESSAGE",
-            {"consumer_group": "g", "topic": "orders"},
-            Known(),
+            asked("PULL_MESSAGE", consumer_group="g", topic="orders"),
             ["Sub on Group:g", "Sub on Topic:orders"],
         ),
         (
-            "PULL_MESSAGE",
-            {"consumer_group": "tool", "topic": "%DLQ%g"},
-            Known(),
+            asked("PULL_MESSAGE", consumer_group="tool", topic="%DLQ%g"),
             ["Sub on Group:tool", "Sub on Group:g or Sub on Topic:%DLQ%g"],
         ),
-        ("END_TRANSACTION", {}, Known(record="secret"), ["Pub on Topic:secret"]),
-        ("END_TRANSACTION", {}, Known(record=""), ["Pub on Topic:*"]),
+        (asked("END_TRANSACTION", Known(record="secret")), ["Pub on Topic:secret"]),
+        (asked("END_TRANSACTION", Known(record="")), ["Pub on Topic:*"]),
         (
-            "CONSUMER_SEND_MSG_BACK",
-            {"group": "g"},
-            Known(record="secret"),
+            asked("CONSUMER_SEND_MSG_BACK", Known(record="secret"), group="g"),
             ["Sub on Group:g", "Sub on Topic:secret"],
         ),
         (
-            "HEART_BEAT",
-            {},
-            Known(in_body={"groups": ["g", "h"], "topics": ["orders"]}),
+            asked("HEART_BEAT", Known(in_body={"groups": ["g", "h"], "topics": ["orders"]})),
             ["Sub on Group:g", "Sub on Group:h", "Sub on Topic:orders"],
         ),
-        ("UPDATE_AND_CREATE_TOPIC", {"topic": "orders"}, Known(), ["Update on Topic:orders"]),
-        ("UPDATE_AND_CREATE_TOPIC", {"topic": "new"}, Known(), ["Create on Topic:new"]),
-        ("UPDATE_AND_CREATE_TOPIC", {"topic": "%RETRY%g"}, Known(), ["Create on Group:g"]),
+        (asked("UPDATE_AND_CREATE_TOPIC", topic="orders"), ["Update on Topic:orders"]),
+        (asked("UPDATE_AND_CREATE_TOPIC", topic="new"), ["Create on Topic:new"]),
+        (asked("UPDATE_AND_CREATE_TOPIC", topic="%RETRY%g"), ["Create on Group:g"]),
         (
-            "UPDATE_AND_CREATE_TOPIC",
-            {"topic": "%DLQ%g"},
-            Known(("%DLQ%g",)),
+            asked("UPDATE_AND_CREATE_TOPIC", Known(("%DLQ%g",)), topic="%DLQ%g"),
             ["Update on Group:g or Update on Topic:%DLQ%g"],
         ),
         (
-            "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP",
-            {},
-            Known(in_body={"groups": ["new"]}),
+            asked("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", Known(in_body={"groups": ["new"]})),
             ["Create on Group:new"],
         ),
+        (asked("GET_ROUTEINFO_BY_TOPIC", topic="orders"), ["Pub or Sub or Get on Topic:orders"]),
         (
-            "GET_ROUTEINFO_BY_TOPIC",
-            {"topic": "orders"},
-            Known(),
-            ["Pub or Sub or Get on Topic:orders"],
-        ),
-        (
-            "GET_CONSUMER_RUNNING_INFO",
-            {"consumer_group": "g", "jstack_enable": True},
-            Known(),
+            asked("GET_CONSUMER_RUNNING_INFO", consumer_group="g", jstack_enable=True),
             ["Update on Group:g"],
         ),
         (
-            "GET_KV_CONFIG",
-            {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"},
-            Known(),
+            asked("GET_KV_CONFIG", namespace="ORDER_TOPIC_CONFIG", key="orders"),
             ["Pub or Sub or Get on Topic:orders"],
         ),
         (
-            "PUT_KV_CONFIG",
-            {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"},
-            Known(),
+            asked("PUT_KV_CONFIG", namespace="ORDER_TOPIC_CONFIG", key="orders"),
             ["Update on Cluster:"],
         ),
+        (asked("PUT_KV_CONFIG", namespace="KOUROU_KEYS", key="x"), ["Update on User:"]),
+        (asked("GET_KVLIST_BY_NAMESPACE", namespace="KOUROU_PROMOTED"), ["Update on User:"]),
+        (asked("GET_KVLIST_BY_NAMESPACE", namespace="ORDER_TOPIC_CONFIG"), ["Get on Cluster:"]),
         (
-            "PUT_KV_CONFIG",
-            {"namespace": "KOUROU_KEYS", "key": "x"},
-            Known(),
-            ["Update on User:"],
-        ),
-        (
-            "GET_KVLIST_BY_NAMESPACE",
-            {"namespace": "KOUROU_PROMOTED"},
-            Known(),
-            ["Update on User:"],
-        ),
-        (
-            "GET_KVLIST_BY_NAMESPACE",
-            {"namespace": "ORDER_TOPIC_CONFIG"},
-            Known(),
-            ["Get on Cluster:"],
-        ),
-        (
-            "REGISTER_MESSAGE_FILTER_CLASS",
-            {"consumer_group": "g", "class_name": "f", "topic": "orders"},
-            Known(),
+            asked(
+                "REGISTER_MESSAGE_FILTER_CLASS", consumer_group="g", class_name="f", topic="orders"
+            ),
             ["Update on Filter:g/f", "Sub on Group:g", "Sub on Topic:orders"],
         ),
         (
-            "PUT_FILTER",
-            {"consumer_group": "g", "name": "new"},
-            Known(),
+            asked("PUT_FILTER", consumer_group="g", name="new"),
             ["Create on Filter:g/new", "Sub on Group:g"],
         ),
         (
-            "TRY_FILTER",
-            {"consumer_group": "g", "name": "f", "topic": "orders"},
-            Known(),
+            asked("TRY_FILTER", consumer_group="g", name="f", topic="orders"),
             ["Get on Filter:g/f", "Sub on Topic:orders"],
         ),
         (
-            "TRY_FILTER",
-            {"consumer_group": "g", "name": "f", "topic": "orders"},
-            Known(in_body={"source": ["match"]}),
+            asked(
+                "TRY_FILTER",
+                Known(in_body={"source": ["match"]}),
+                consumer_group="g",
+                name="f",
+                topic="orders",
+            ),
             ["Create on Filter:g/f", "Sub on Topic:orders"],
         ),
         (
-            "CHANGE_FILTER",
-            {"consumer_group": "g", "name": "f", "action": "delete"},
-            Known(),
+            asked("CHANGE_FILTER", consumer_group="g", name="f", action="delete"),
             ["Delete on Filter:g/f"],
         ),
         (
-            "FETCH_LOG",
-            {},
-            Known(),
+            asked("FETCH_LOG"),
             ["Get on Cluster:", "Sub on Topic:*", "Get on Group:*", "Get on User:*"],
         ),
-        ("GET_HISTORY", {"aggregate": "topic/orders"}, Known(), ["Get on Topic:orders"]),
-        ("GET_HISTORY", {"aggregate": ""}, Known(), ["Get on Cluster:"]),
+        (asked("GET_HISTORY", aggregate="topic/orders"), ["Get on Topic:orders"]),
+        (asked("GET_HISTORY", aggregate=""), ["Get on Cluster:"]),
         (
-            "UPDATE_AND_CREATE_ACL_CONFIG",
-            {"access_key": "root"},
-            Known(),
+            asked("UPDATE_AND_CREATE_ACL_CONFIG", access_key="root"),
             ["Create or Update on User:root"],
         ),
-        ("GET_ALL_TOPIC_LIST_FROM_NAMESERVER", {}, Known(), []),
-        ("GET_ALL_TOPIC_CONFIG", {}, Known(), []),
-        ("QUERY_TOPIC_CONSUME_BY_WHO", {"topic": "orders"}, Known(), ["Get on Topic:orders"]),
-        ("GET_BATCH_STATE", {"query": "new"}, Known(), []),
-        ("GET_BATCH_STATE", {"query": "other"}, Known(), ["Get on Cluster:"]),
-        ("DECIDE_BATCH", {"query": "own"}, Known(), []),
-        ("DECIDE_BATCH", {"query": "other"}, Known(), ["Update on Cluster:"]),
-        ("ABORT_BATCH", {"query": "own"}, Known(), []),
-        ("ABORT_BATCH", {"query": "new"}, Known(), ["Update on Cluster:"]),
+        (asked("GET_ALL_TOPIC_LIST_FROM_NAMESERVER"), []),
+        (asked("GET_ALL_TOPIC_CONFIG"), []),
+        (asked("QUERY_TOPIC_CONSUME_BY_WHO", topic="orders"), ["Get on Topic:orders"]),
+        (asked("GET_BATCH_STATE", query="new"), []),
+        (asked("GET_BATCH_STATE", query="other"), ["Get on Cluster:"]),
+        (asked("DECIDE_BATCH", query="own"), []),
+        (asked("DECIDE_BATCH", query="other"), ["Update on Cluster:"]),
+        (asked("ABORT_BATCH", query="own"), []),
+        (asked("ABORT_BATCH", query="new"), ["Update on Cluster:"]),
     ],
 )
-def test_requests_need(name, fields, facts, expected) -> None:
-    assert needs(name, facts, fields) == expected
-
-
-@pytest.mark.parametrize(
-    ("role", "may", "may_not"),
-    [
-        (UserRole.WRITER, "SEND_MESSAGE", "UPDATE_AND_CREATE_TOPIC"),
-        (UserRole.VIEWER, "QUERY_MESSAGE", "SEND_MESSAGE"),
-        (UserRole.READER, "GET_BROKER_CONFIG", "QUERY_MESSAGE"),
-        (UserRole.OPERATOR, "UPDATE_BROKER_CONFIG", "UPDATE_AND_CREATE_ACL_CONFIG"),
-        (UserRole.ADMINISTRATOR, "UPDATE_AND_CREATE_ACL_CONFIG", None),
-        (UserRole.BACKUP, "FETCH_LOG", "SEND_MESSAGE"),
-        (UserRole.WRITER, "PULL_MESSAGE", "FETCH_LOG"),
-    ],
-)
-def test_roles_may_send_these_requests(role: UserRole, may: str, may_not: str | None) -> None:
-    found = Authorizer(AccessTable().with_user(User(name="u", roles=(RoleGrant(role),))))
-    fields = {"topic": "orders", "consumer_group": "g", "access_key": "x"}
-
-    def decided(name: str) -> bool:
-        rows: list[Need] = REQUIREMENTS[name].needs(Fields(**fields), Known())
-        return found.decide("u", rows, "", 0).allowed
-
-    assert decided(may)
-    assert may_not is None or not decided(may_not)
+def test_requests_need(asks: tuple[str, Known, dict[str, Any]], expected: list[str]) -> None:
+    assert needs(*asks) == expected
