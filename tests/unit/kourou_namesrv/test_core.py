@@ -14,7 +14,7 @@ from kourou.authorization.request_gate import PublishedGate
 from kourou.errors import Code, MetadataUnavailable
 from kourou.events.control_events import KeyValueDeleted, KeyValuePut, Recorded
 from kourou.model.names import check_topic
-from kourou.model.topic import DataVersion, TopicConfig
+from kourou.model.topic import BrokerData, DataVersion, QueueData, TopicConfig
 from kourou.protocol.bodies.config_bodies import decode_data_version, encode_data_version
 from kourou.protocol.bodies.registration_body import BrokerRegistration, encode_registration
 from kourou.protocol.bodies.route_bodies import (
@@ -61,17 +61,20 @@ class Bench:
 
     def register(self, name: str = "broker-a", peer: int = 1, **rest: Any) -> Reply:
         topics = rest.pop("topics", ("T",))
+        configs = [one if isinstance(one, TopicConfig) else TopicConfig(one) for one in topics]
         compressed = rest.pop("compressed", False)
         version = DataVersion(1, rest.pop("version", 1))
-        registration = BrokerRegistration(tuple(map(TopicConfig, topics)), version)
+        registration = BrokerRegistration(tuple(configs), version)
         body = encode_registration(registration, compressed=compressed)
         fields = {"broker_id": 0, "cluster_name": "C", "broker_addr": f"{name}:1", **rest}
         request = ask.RegisterBroker(broker_name=name, compressed=compressed, **fields)
         return self.ask(request, body, peer)
 
+    def listed(self, request: Request) -> list[str]:
+        return decode_topic_list(self.ask(request).body[0])[0]
+
     def topics(self) -> list[str]:
-        reply = self.ask(ask.GetAllTopicListFromNamesrv())
-        return decode_topic_list(reply.body[0])[0]
+        return self.listed(ask.GetAllTopicListFromNamesrv())
 
 
 @pytest.fixture
@@ -111,10 +114,12 @@ def test_no_request_breaks_a_name_server(
 
 @pytest.mark.feature("F024")
 def test_a_route(bench: Bench) -> None:
-    assert bench.register().code == Code.SUCCESS
+    config = TopicConfig("T", read_queue_nums=4, write_queue_nums=8, perm=6, topic_sys_flag=1)
+    assert bench.register(topics=(config,)).code == Code.SUCCESS
     reply = bench.ask(ask.GetRouteInfoByTopic(topic="T"))
     route = decode_topic_route(reply.body[0])
-    assert route.broker_datas[0].broker_addrs == {0: "broker-a:1"}
+    assert route.broker_datas == (BrokerData("C", "broker-a", {0: "broker-a:1"}),)
+    assert route.queue_datas == (QueueData("broker-a", 4, 8, 6, 1),)
     missing = bench.ask(ask.GetRouteInfoByTopic(topic="U"))
     assert missing.code == Code.TOPIC_NOT_EXIST
     assert "No topic route info in name server for the topic: U" in missing.remark
@@ -213,21 +218,26 @@ def test_wiping_and_giving_back(bench: Bench) -> None:
 
 
 def test_lists(bench: Bench) -> None:
-    bench.register()
+    no_topics = bench.ask(ask.GetSystemTopicListFromNamesrv())
+    assert decode_topic_list(no_topics.body[0]) == ([], None)
+    flags = {"plain": 0, "unit": 1, "sub": 2, "both": 3}
+    flagged = [TopicConfig(name, topic_sys_flag=flag) for name, flag in flags.items()]
+    bench.register(cluster_name="C1", topics=flagged)
+    bench.register("broker-b", peer=2, cluster_name="C2", topics=("other", "plain"))
     info = decode_cluster_info(bench.ask(ask.GetBrokerClusterInfo()).body[0])
-    assert info.clusters == {"C": ("broker-a",)}
+    assert info.clusters == {"C1": ("broker-a",), "C2": ("broker-b",)}
+    assert info.brokers["broker-a"] == BrokerData("C1", "broker-a", {0: "broker-a:1"})
+    assert bench.core.routes.counts() == {"C1": 1, "C2": 1}
     system = bench.ask(ask.GetSystemTopicListFromNamesrv())
-    assert decode_topic_list(system.body[0]) == (["C", "broker-a"], "broker-a:1")
-    of_cluster = bench.ask(ask.GetTopicsByCluster(cluster="C"))
-    assert decode_topic_list(of_cluster.body[0])[0] == ["T"]
-    for request in (
-        ask.GetUnitTopicList(),
-        ask.GetHasUnitSubTopicList(),
-        ask.GetHasUnitSubUnunitTopicList(),
-    ):
-        assert decode_topic_list(bench.ask(request).body[0])[0] == []
-    assert bench.ask(ask.DeleteTopicInNamesrv(topic="T")).code == Code.SUCCESS
-    assert bench.topics() == []
+    names = ["C1", "C2", "broker-a", "broker-b"]
+    assert decode_topic_list(system.body[0]) == (names, "broker-a:1")
+    assert bench.topics() == ["plain", "unit", "sub", "both", "other"]
+    assert bench.listed(ask.GetTopicsByCluster(cluster="C2")) == ["plain", "other"]
+    assert bench.listed(ask.GetUnitTopicList()) == ["unit", "both"]
+    assert bench.listed(ask.GetHasUnitSubTopicList()) == ["sub", "both"]
+    assert bench.listed(ask.GetHasUnitSubUnunitTopicList()) == ["sub"]
+    assert bench.ask(ask.DeleteTopicInNamesrv(topic="other")).code == Code.SUCCESS
+    assert "other" not in bench.topics()
 
 
 # -- key/value settings ----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kourou.errors import BadRequest, Throttled, TopicNotFound
-from kourou.model.topic import BrokerData, DataVersion, QueueData, TopicConfig
+from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.bodies.registration_body import BrokerRegistration
 from kourou.runtime import Peer
 from kourou_namesrv import core
@@ -52,16 +52,6 @@ def brokers_of(routes: BrokerTable, topic: str, asker: Peer = ASKER) -> dict[str
 
 
 # -- registering -----------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F024", "F025")
-def test_a_registered_broker_is_found(routes: BrokerTable) -> None:
-    config = TopicConfig("T", read_queue_nums=4, write_queue_nums=8, perm=6, topic_sys_flag=1)
-    assert routes.register(broker(), having(config), peer(), 0) == ("", "")
-    route = routes.route("T", ASKER, "broker-a:4")
-    assert route.broker_datas == (BrokerData("C", "broker-a", {0: "broker-a-0:10911"}),)
-    assert route.queue_datas == (QueueData("broker-a", 4, 8, 6, 1),)
-    assert route.order_topic_conf == "broker-a:4"
 
 
 @pytest.mark.parametrize(
@@ -177,16 +167,6 @@ def test_a_carrier_that_a_broker_does_not_serve_never_hears_of_it(routes: Broker
     assert brokers_of(routes, "T", peer(9, "tcp")) == {"a": {0: "a-0:10911"}}
 
 
-def test_filter_servers_stand_beside_their_brokers(routes: BrokerTable) -> None:
-    registration = BrokerRegistration((TopicConfig("T"),), DataVersion(1, 1), ("f:1", "f:2"))
-    routes.register(broker(), registration, peer(), 0)
-    assert routes.route("T", ASKER, None).filter_server_table == {
-        "broker-a-0:10911": ("f:1", "f:2")
-    }
-    routes.register(broker(), having("T"), peer(), 1)
-    assert routes.route("T", ASKER, None).filter_server_table == {}
-
-
 @pytest.mark.feature("F239")
 def test_filter_servers_are_dialled_as_their_broker_is(routes: BrokerTable) -> None:
     """By the asker's carrier, on its listener or else the internal one, and never by another."""
@@ -268,25 +248,6 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(routes: BrokerTable) ->
 
 
 # -- lists -----------------------------------------------------------------------------------------
-
-
-def test_lists(routes: BrokerTable) -> None:
-    assert routes.system_topics(ASKER) == ([], None)
-    flagged = [TopicConfig(name, topic_sys_flag=flag) for name, flag in
-               (("plain", 0), ("unit", 1), ("sub", 2), ("both", 3))]  # fmt: skip
-    routes.register(broker("a", cluster="C1"), having(*flagged), peer(1), 0)
-    routes.register(broker("b", cluster="C2"), having("other", "plain"), peer(2), 0)
-    assert routes.topics() == ["plain", "unit", "sub", "both", "other"]
-    assert routes.topics_of_cluster("C2") == ["plain", "other"]
-    assert routes.topics_flagged(1) == ["unit", "both"]
-    assert routes.topics_flagged(2) == ["sub", "both"]
-    assert routes.topics_flagged(2, 1) == ["sub"]
-    assert routes.system_topics(ASKER) == (["C1", "C2", "a", "b"], "a-0:10911")
-    assert routes.counts() == {"C1": 1, "C2": 1}
-    info = routes.cluster_info(ASKER)
-    assert info.clusters == {"C1": ("a",), "C2": ("b",)}
-    assert info.brokers["a"] == BrokerData("C1", "a", {0: "a-0:10911"})
-    assert [member.name for member in routes.members()] == ["a", "b"]
 
 
 # -- epochs ----------------------------------------------------------------------------------------

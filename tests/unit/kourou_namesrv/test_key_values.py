@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,16 @@ def opened(path: Path) -> KeyValueStore:
     return KeyValueStore(path, None, ManualClock())
 
 
+@contextmanager
+def living(path: Path) -> Iterator[tuple[KeyValueStore, KeyValues]]:
+    """The store of one life of a process, and what it found."""
+    store = opened(path)
+    try:
+        yield store, store.load()
+    finally:
+        store.close()
+
+
 def put(store: KeyValueStore, offset: int, *events: Event) -> None:
     store.record(events, offset, CAUSE)
     store.write()
@@ -97,13 +108,6 @@ def put(store: KeyValueStore, offset: int, *events: Event) -> None:
 
 def table_in(path: Path) -> object:
     return json.loads(path.read_bytes())["configTable"]
-
-
-def test_nothing_to_keep_makes_no_file(path: Path) -> None:
-    store = opened(path)
-    assert store.load().table == {}
-    store.close()
-    assert not path.parent.exists()
 
 
 def test_a_folder_where_nothing_can_be_stored_is_logged_at_the_start(
@@ -117,90 +121,71 @@ def test_a_folder_where_nothing_can_be_stored_is_logged_at_the_start(
     store.close()
 
 
-def test_looking_for_a_place_leaves_nothing_and_says_nothing(
+def test_nothing_to_keep_makes_no_file_and_says_nothing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = opened(path)
-    store.load()
-    store.close()
+    with living(path) as (_, found):
+        assert found.table == {}
     assert list(path.parents[1].iterdir()) == []
     assert not caplog.records
 
 
 @pytest.mark.feature("F023")
 def test_what_was_recorded_is_there_again_in_rocketmqs_format(path: Path) -> None:
-    store = opened(path)
-    store.load()
-    put(store, 0, KeyValuePut("ORDER_TOPIC_CONFIG", "TO", "broker-a:4"))
-    store.close()
+    with living(path) as (store, _):
+        put(store, 0, KeyValuePut("ORDER_TOPIC_CONFIG", "TO", "broker-a:4"))
     assert path.read_bytes() == b'{"configTable":{"ORDER_TOPIC_CONFIG":{"TO":"broker-a:4"}}}'
-    again = opened(path)
-    state = again.load()
-    assert (state.table, state.next_offset) == ({"ORDER_TOPIC_CONFIG": {"TO": "broker-a:4"}}, 1)
-    again.close()
+    with living(path) as (_, found):
+        assert found.table == {"ORDER_TOPIC_CONFIG": {"TO": "broker-a:4"}}
+        assert found.next_offset == 1
 
 
 @pytest.mark.feature("F023")
 def test_a_file_of_rocketmq_is_taken_over_with_a_history(path: Path) -> None:
     path.parent.mkdir()
     path.write_text('{"configTable":{"N":{"a":"1","b":"2"}}}')
-    store = opened(path)
-    assert store.load().table == {"N": {"a": "1", "b": "2"}}
-    store.close()
+    with living(path) as (_, found):
+        assert found.table == {"N": {"a": "1", "b": "2"}}
     path.write_text('{\n\t"configTable":{"N":{"b":"3"},\n"M":{"c":"4"}}\n}')
-    again = opened(path)
-    state = again.load()
-    assert state.table == {"N": {"b": "3"}, "M": {"c": "4"}}
-    assert state.next_offset == 5
-    again.close()
+    with living(path) as (_, found):
+        assert found.table == {"N": {"b": "3"}, "M": {"c": "4"}}
+        assert found.next_offset == 5
 
 
 @pytest.mark.fault
 def test_a_crash_between_database_and_file_loses_nothing(path: Path) -> None:
-    store = opened(path)
-    store.load()
-    put(store, 0, KeyValuePut("N", "a", "1"))
-    store.record([KeyValuePut("N", "a", "2", "1"), KeyValuePut("N", "b", "3")], 1, CAUSE)
-    store.close()  # killed before the file was written
-    assert table_in(path) == {"N": {"a": "1"}}
-    again = opened(path)
-    assert again.load().table == {"N": {"a": "2", "b": "3"}}
-    assert table_in(path) == {"N": {"a": "2", "b": "3"}}
-    again.close()
+    with living(path) as (store, _):
+        put(store, 0, KeyValuePut("N", "a", "1"))
+        store.record([KeyValuePut("N", "a", "2", "1"), KeyValuePut("N", "b", "3")], 1, CAUSE)
+    assert table_in(path) == {"N": {"a": "1"}}, "killed before the file was written"
+    with living(path) as (_, found):
+        assert found.table == table_in(path) == {"N": {"a": "2", "b": "3"}}
 
 
 @pytest.mark.fault
 def test_a_crash_between_hashes_and_file_is_not_foreign(path: Path) -> None:
-    store = opened(path)
-    store.load()
-    put(store, 0, KeyValuePut("N", "a", "1"))
-    old = path.read_bytes()
-    put(store, 1, KeyValueDeleted("N", "a", "1"))
-    store.close()
+    with living(path) as (store, _):
+        put(store, 0, KeyValuePut("N", "a", "1"))
+        old = path.read_bytes()
+        put(store, 1, KeyValueDeleted("N", "a", "1"))
     path.write_bytes(old)  # the hashes were written, the file was not
-    again = opened(path)
-    assert again.load().table == {}
-    again.close()
+    with living(path) as (_, found):
+        assert found.table == {}
 
 
 def test_a_lost_database_comes_back_from_the_file_without_history(path: Path) -> None:
-    store = opened(path)
-    store.load()
-    put(store, 0, KeyValuePut("N", "a", "1"))
-    store.close()
+    with living(path) as (store, _):
+        put(store, 0, KeyValuePut("N", "a", "1"))
     (path.parent / "namesrv.db").unlink()
     path.with_name("kvConfig.json.written").unlink()
-    again = opened(path)
-    assert again.load().table == {"N": {"a": "1"}}
-    again.close()
+    with living(path) as (_, found):
+        assert found.table == {"N": {"a": "1"}}
 
 
 def test_the_former_file_is_kept_beside(path: Path) -> None:
-    store = opened(path)
-    store.load()
-    put(store, 0, KeyValuePut("N", "a", "1"))
-    put(store, 1, KeyValuePut("N", "a", "2", "1"))
-    store.close()
+    with living(path) as (store, _):
+        put(store, 0, KeyValuePut("N", "a", "1"))
+        put(store, 1, KeyValuePut("N", "a", "2", "1"))
     assert table_in(path.with_name("kvConfig.json.bak")) == {"N": {"a": "1"}}
 
 
@@ -213,35 +198,22 @@ def test_a_damaged_file_is_refused(path: Path, content: str) -> None:
     assert path.read_text() == content
 
 
-def test_a_decision_on_an_old_state_is_refused(path: Path) -> None:
-    store = opened(path)
-    store.load()
-    put(store, 0, KeyValuePut("N", "a", "1"))
-    with pytest.raises(MetadataUnavailable):
-        store.record([KeyValuePut("N", "a", "2")], 0, CAUSE)
-    store.close()
-
-
 def test_what_somebody_else_wrote_is_caught_up_with(path: Path) -> None:
     """Or what the database took without being able to say so."""
-    one, other = opened(path), opened(path)
-    assert one.load() == other.load()
-    put(one, 0, KeyValuePut("N", "a", "1"))
-    with pytest.raises(WrittenMeanwhile, match="was changed in the meantime") as clash:
-        put(other, 0, KeyValuePut("N", "b", "2"))
-    assert [each.event for each in clash.value.missed] == [KeyValuePut("N", "a", "1")]
-    put(other, 1, KeyValuePut("N", "b", "2"))
-    assert table_in(path) == {"N": {"a": "1", "b": "2"}}
-    one.close()
-    other.close()
+    with living(path) as (one, found), living(path) as (other, same):
+        assert found == same
+        put(one, 0, KeyValuePut("N", "a", "1"))
+        with pytest.raises(WrittenMeanwhile, match="was changed in the meantime") as clash:
+            put(other, 0, KeyValuePut("N", "b", "2"))
+        assert [each.event for each in clash.value.missed] == [KeyValuePut("N", "a", "1")]
+        put(other, 1, KeyValuePut("N", "b", "2"))
+        assert table_in(path) == {"N": {"a": "1", "b": "2"}}
 
 
 def test_the_state_it_gives_away_is_a_copy(path: Path) -> None:
-    store = opened(path)
-    given = store.load()
-    put(store, 0, KeyValuePut("N", "a", "1"))
-    assert given.table == {}
-    store.close()
+    with living(path) as (store, found):
+        put(store, 0, KeyValuePut("N", "a", "1"))
+        assert found.table == {}
 
 
 def test_importing_it_does_not_load_a_database_library() -> None:
