@@ -27,23 +27,6 @@ def test_the_table_has_a_row_for_whatever_may_happen():
     assert set(TRANSITIONS) == wanted
 
 
-def test_a_probe_is_one_chunk_until_it_is_answered():
-    progress = FollowerProgress("n1", 50, 0)
-    assert progress.room(WINDOW) == WINDOW
-    progress.ships(70, 1)
-    assert progress.room(WINDOW) == 0
-    assert progress.accepted(5, 1, 70, 50)
-    assert (progress.state, progress.room(WINDOW)) == (ReplicationState.REPLICATE, WINDOW)
-
-
-def test_chunks_are_sent_as_far_as_there_is_room():
-    progress = replicating()
-    progress.ships(110, 2)
-    assert (progress.in_flight, progress.room(WINDOW)) == (60, 40)
-    progress.accepted(9, 2, 90, 50)
-    assert (progress.in_flight, progress.room(WINDOW), progress.lag(130)) == (20, 80, 40)
-
-
 def test_no_claim_counts_beyond_what_was_sent():
     progress = replicating()
     progress.ships(80, 2)

@@ -19,13 +19,21 @@ from kourou.replication.static_follower import (
 )
 
 MEMBER = FollowerIdentity("c", "a", 1)
+GIVEN_UP = FollowerIdentity("c", "a", 1, accept_cut_at=60)
+"""Its operator accepts the loss of what lies beyond 60."""
 DATA = memoryview(bytes(100))
 
 
-def following(end: int = 100, member: FollowerIdentity = MEMBER) -> Copying:
-    found = Copying(member, Epochs([(64, 0)] if end else [], end), 0)
+def following() -> Copying:
+    found = asking()
+    assert found.attached(0, attached(common=100)) == []
+    return found
+
+
+def asking(member: FollowerIdentity = MEMBER, *, end: int = 100, promised: int = 0) -> Copying:
+    """One that is connected and has asked, with a log of one epoch."""
+    found = Copying(member, Epochs([(64, 0)] if end else [], end), 0, promised=promised)
     found.connected(0)
-    assert found.attached(0, attached(common=end)) == []
     return found
 
 
@@ -132,33 +140,27 @@ def test_a_leader_that_waits_for_the_disk_makes_it_flush() -> None:
 
 
 def test_what_the_leader_never_had_is_cut() -> None:
-    copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0)
-    copying.connected(0)
+    copying = asking()
     assert copying.attached(0, attached(common=60)) == [TruncateTo(60)]
     assert copying.step is FollowerStep.DETACHED
 
 
 @pytest.mark.feature("F129")
 def test_what_counted_for_a_sender_is_not_cut_unless_an_operator_says_so() -> None:
-    copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0, promised=61)
-    copying.connected(0)
+    copying = asking(promised=61)
     assert copying.attached(0, attached(common=60)) == []
     assert copying.step is FollowerStep.REFUSED
     assert "acceptDataLoss=60" in copying.reason
-    given_up = FollowerIdentity("c", "a", 1, accept_cut_at=60)
-    copying = Copying(given_up, Epochs([(64, 0)], 100), 0, promised=1 << 62)
-    copying.connected(0)
+    copying = asking(GIVEN_UP, promised=1 << 62)
     assert copying.attached(0, attached(common=60)) == [TruncateTo(60)]
-    copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0, promised=60)
-    copying.connected(0)
+    copying = asking(promised=60)
     assert copying.attached(0, attached(common=60)) == [TruncateTo(60)], (
         "the rest was promised to none"
     )
 
 
 def test_a_refusal_is_kept_and_asked_about_again_later() -> None:
-    copying = Copying(MEMBER, Epochs(), 0)
-    copying.connected(0)
+    copying = asking(end=0)
     copying.attached(10, attached(refusal="no"))
     assert (copying.step, copying.reason) == (
         FollowerStep.REFUSED,
@@ -189,13 +191,10 @@ def test_a_leader_whose_log_begins_later_is_asked_again_and_makes_it_begin_anew(
 
 
 def test_it_does_not_begin_anew_where_that_would_cost_what_counted() -> None:
-    copying = Copying(MEMBER, Epochs([(64, 0)], 100), 0, promised=61)
-    copying.connected(0)
+    copying = asking(promised=61)
     assert copying.attached(1, attached(common=60, begin_at=500)) == []
     assert "senders were promised what this follower has up to 61" in copying.reason
-    accepting = Copying(FollowerIdentity("c", "a", 1, accept_cut_at=60), Epochs([(64, 0)], 100), 0,
-                        promised=61)  # fmt: skip
-    accepting.connected(0)
+    accepting = asking(GIVEN_UP, promised=61)
     assert accepting.attached(1, attached(common=60, begin_at=500)) == [RestartAt(500, 60)]
 
 
@@ -203,8 +202,7 @@ def test_it_does_not_begin_anew_where_that_would_cost_what_counted() -> None:
     "answer", [attached(broker_name="b"), attached(broker_id=2)], ids=["name", "id"]
 )
 def test_an_answer_to_somebody_else_means_nothing(answer: Attached) -> None:
-    copying = Copying(MEMBER, Epochs(), 0)
-    copying.connected(0)
+    copying = asking(end=0)
     assert copying.attached(0, answer) == []
     assert copying.step is FollowerStep.ATTACHING
 
