@@ -108,13 +108,6 @@ def hide_log_below(site, low: int):
 
 
 @pytest.mark.parametrize("with_events", [True, False])
-def test_an_empty_store_gives_an_empty_state(site, event_store, with_events) -> None:
-    recovered = boot(site, event_store if with_events else None)
-    assert recovered.control == ControlState()
-    assert recovered.imported == []
-
-
-@pytest.mark.parametrize("with_events", [True, False])
 def test_the_log_alone_gives_the_state_and_fills_the_event_store(
     site, event_store, with_events
 ) -> None:

@@ -142,15 +142,6 @@ async def test_appends_without_waiting_consumers_are_projected_together(rig) -> 
     assert grown.queues[-1] == ("orders", 0, 3)
 
 
-async def test_appends_are_projected_before_they_are_read(rig) -> None:
-    one = rig()
-    one.executor.dispatch_written()
-    assert one.seen(Dispatched) == [], "nothing was appended"
-    one.append()
-    one.executor.dispatch_written()
-    assert len(one.seen(Dispatched)) == 1
-
-
 async def test_many_bytes_are_projected_without_waiting_consumers(rig, monkeypatch) -> None:
     monkeypatch.setattr(executor, "PROJECT_BYTES_MAX", 10_000)
     one = rig()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,19 +36,28 @@ class Forbidden(ThreadPoolExecutor):
         raise AssertionError("this thread is not for the event store")
 
 
-def projector(site, events, below=None, stop_s=30.0) -> Projector:
+def projector(
+    site: Any,
+    events: Any,
+    below: Callable[[], int] | None = None,
+    *,
+    pause_s: float = 0.001,
+    stop_s: float = 30.0,
+) -> Projector:
     return Projector(
         site.store,
         events,
         site.control,
         below or (lambda: site.store.end),
-        idle_s=0.001,
-        retry_s=0.001,
+        idle_s=pause_s,
+        retry_s=pause_s,
         stop_s=stop_s,
     )
 
 
 async def test_events_arrive_in_the_database(site, event_store) -> None:
+    """By a thread of its own: the loop's own threads flush the log's files, for one."""
+    asyncio.get_running_loop().set_default_executor(Forbidden())
     database = AilingEvents(event_store)
     one = projector(site, database)
     site.record(TopicPut(TopicConfig("a", 1, 1)))
@@ -221,16 +230,6 @@ async def test_a_stop_that_is_broken_off_projects_nothing_as_lost(site, event_st
     assert {each.event.type for each in event_store.events()} == {"GroupPut"}
 
 
-async def test_no_thread_of_others_is_taken(site, event_store) -> None:
-    """The loop's own threads flush the log's files, for one."""
-    asyncio.get_running_loop().set_default_executor(Forbidden())
-    one = projector(site, AilingEvents(event_store))
-    one.start()
-    site.record(TopicPut(TopicConfig("a", 1, 1)))
-    await until(lambda: one.projected == 1)
-    await one.stop()
-
-
 async def test_a_stop_projects_the_rest_or_says_that_it_cannot(site, event_store, caplog) -> None:
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     await projector(site, AilingEvents(event_store)).stop()
@@ -297,9 +296,7 @@ async def test_a_history_begins_anew_with_what_is_confirmed_only(site, event_sto
 
 async def test_a_step_can_be_had_at_once(site, event_store) -> None:
     """A history query does not wait for the pause between two steps."""
-    one = Projector(
-        site.store, event_store, site.control, lambda: site.store.end, idle_s=600, retry_s=600
-    )
+    one = projector(site, event_store, pause_s=600)
     one.start()
     await one.step()
     site.record(TopicPut(TopicConfig("a", 1, 1)))
@@ -315,9 +312,7 @@ async def test_a_step_can_be_had_at_once(site, event_store) -> None:
 async def test_a_step_that_fails_ends_too(site, event_store) -> None:
     database = AilingEvents(event_store)
     database.gone = True
-    one = Projector(
-        site.store, database, site.control, lambda: site.store.end, idle_s=600, retry_s=600
-    )
+    one = projector(site, database, pause_s=600)
     site.record(TopicPut(TopicConfig("a", 1, 1)))
     one.start()
     async with asyncio.timeout(60):
@@ -346,9 +341,7 @@ class Bench:
         self.flushes = 0
         self.answers: list[HistoryAnswered] = []
         self.came = asyncio.Event()
-        self.projector = Projector(
-            site.store, database, site.control, lambda: self.flushed, idle_s=600, retry_s=600
-        )
+        self.projector = projector(site, database, lambda: self.flushed, pause_s=600)
         self.executor = HistoryExecutor(
             database,
             lambda: self.projector,

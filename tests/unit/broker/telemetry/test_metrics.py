@@ -253,12 +253,6 @@ def test_filters_and_filter_servers(site) -> None:
     assert value(found, "kourou_filter_skips_recorded_total", **skipped) == 3
 
 
-def test_every_name_is_in_the_table(site) -> None:
-    for sample in page(site, site.parts()):
-        name = re.sub(r"_(bucket|count|sum)$", "", sample.split("{")[0])
-        assert name in METRICS
-
-
 def test_retention_reports_deleted_and_expiring_messages(site) -> None:
     broker_parts = site.parts()
     broker_parts.pressure.measured(1 << 40, 1 << 30, full=False)
@@ -410,7 +404,6 @@ def report(site) -> BrokerReport:
 
 
 def test_the_runtime_table_has_texts_only_and_counts(site) -> None:
-    site.clock.advance(0)
     one = report(site)
     site.clock.advance(((1 * 24 + 2) * 60 + 3) * 60_000 + 4_999)
     table = one.table()
@@ -434,6 +427,9 @@ def test_the_runtime_table_has_what_rocketmqs_list_of_a_cluster_reads(site) -> N
     for pool in ("send", "pull", "query"):
         assert table[f"{pool}ThreadPoolQueueSize"] == "0"
         assert table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] == "0"
+    assert table["sendLatencyCounts"].startswith("1:0 3:0 ")
+    assert table["pullLatencyCounts"].endswith(" more:0")
+    assert int(table["commitLogDiskFree"]) <= int(table["commitLogDiskTotal"])
 
 
 def test_statistics_are_those_of_the_parts(site) -> None:
@@ -468,10 +464,3 @@ def test_a_broker_with_followers_reports_them(site) -> None:
     pair.leader.handle(Fenced(2**32))
     made.attach(pair.leader.core.view, ProtocolServers())
     assert made.table()["replicationRole"] == "fenced"
-
-
-def test_latencies_and_disk_space_are_reported_as_numbers(site) -> None:
-    table = report(site).table()
-    assert table["sendLatencyCounts"].startswith("1:0 3:0 ")
-    assert table["pullLatencyCounts"].endswith(" more:0")
-    assert int(table["commitLogDiskFree"]) <= int(table["commitLogDiskTotal"])
