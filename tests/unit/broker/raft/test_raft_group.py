@@ -170,14 +170,6 @@ async def test_an_error_of_the_member_ends_the_process(monkeypatch: pytest.Monke
     assert not bench.group.may_acknowledge()
 
 
-async def test_it_stands_by_its_own_clock() -> None:
-    bench = Bench()
-    bench.clock.advance(SETTINGS.election_timeout_ms_max)
-    bench.group._woken()
-    asked = {member for member, message in bench.said if type(message).__name__ == "AskVote"}
-    assert asked == {"n1", "n2"}
-
-
 async def test_a_stopped_replica_sends_nothing_more() -> None:
     bench = Bench()
     bench.group._vote = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -164,14 +164,21 @@ class Group:
         assert whole[0] == whole[1] == whole[-1]
 
 
+@contextmanager
+def group_at(root: Path, members: int = 3) -> Iterator[Group]:
+    """A group of which none has started yet; the test ends those that it starts."""
+    ports = GroupPorts(members)
+    try:
+        yield Group(root, ports)
+    finally:
+        ports.release()
+
+
 @asynccontextmanager
 async def group_of_three(root: Path, **others: object) -> AsyncIterator[Group]:
-    ports = GroupPorts(3)
-    group = Group(root, ports)
-    async with AsyncExitStack() as stack:
-        stack.callback(ports.release)
+    with group_at(root) as group:
         try:
-            for name in ports.addresses:
+            for name in group.ports.addresses:
                 await group.start(name, **{**PATIENT, **others})
             await until(group.is_born)
             group.stand("n0")
@@ -265,13 +272,10 @@ async def test_a_request_through_a_follower_is_that_of_its_user(tmp_path: Path) 
             ):
                 follower.service._arrived([Received(to, vote, [], 0)])
             assert handled.called is knows
-    ports = GroupPorts(3)
-    for settings in ({}, {"initial_admin_file": first}):
-        with pytest.raises(ConfigError, match="curveMembers does not name the keys"):
-            await Group(tmp_path if not settings else tmp_path / "new", ports).start(
-                "n0", **settings
-            )
-    ports.release()
+    for folder, settings in ((tmp_path, {}), (tmp_path / "new", {"initial_admin_file": first})):
+        refused = pytest.raises(ConfigError, match="curveMembers does not name the keys")
+        with group_at(folder) as unsecured, refused:
+            await unsecured.start("n0", **settings)
 
 
 @pytest.mark.feature("F153", "F154", "F155", "F160")
@@ -407,9 +411,7 @@ async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The member hears of the fault, and its new role must not begin the same change again."""
-    ports = GroupPorts(3)
-    group = Group(tmp_path, ports)
-    try:
+    with group_at(tmp_path) as group:
         one = await group.start("n0", **PATIENT)
         tried = []
 
@@ -426,8 +428,6 @@ async def test_a_change_of_the_log_that_failed_is_not_tried_on_a_closed_store(
         assert [str(error) for error in group.failures] == ["cannot be cut"]
         assert one.service._unready()
         await one.end()
-    finally:
-        ports.release()
 
 
 def test_spans_of_a_deposed_leaders_appends_are_dropped(tmp_path: Path) -> None:
@@ -471,15 +471,11 @@ async def test_what_a_member_lost_is_repaired_by_another(tmp_path: Path) -> None
 async def test_a_group_of_two_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ports = GroupPorts(2)
-    group = Group(tmp_path, ports)
-    try:
+    with group_at(tmp_path, members=2) as group:
         one = await group.start("n0", **PATIENT)
         assert "a Raft group of two replicas stops when one of them is offline" in caplog.text
         assert one.group.state == "joining", "no replica has reported yet that the group is new"
         await one.end()
-    finally:
-        ports.release()
 
 
 async def test_a_store_that_another_broker_changed_is_refused(tmp_path: Path) -> None:
@@ -489,10 +485,5 @@ async def test_a_store_that_another_broker_changed_is_refused(tmp_path: Path) ->
         '{"topicConfigTable":{"theirs":{"topicName":"theirs","readQueueNums":1,'
         '"writeQueueNums":1,"perm":6}},"dataVersion":{"counter":1,"timestamp":1}}'
     )
-    ports = GroupPorts(3)
-    group = Group(tmp_path, ports)
-    try:
-        with pytest.raises(ConfigError, match="kourou broker"):
-            await group.start("n0")
-    finally:
-        ports.release()
+    with group_at(tmp_path) as group, pytest.raises(ConfigError, match="kourou broker"):
+        await group.start("n0")
