@@ -49,15 +49,13 @@ def importing(path: Path) -> tuple[AclImport, list[list[str]], StandingClock]:
     return made, imported, clock
 
 
+async def settled(watch: AclImport) -> None:
+    """Two looks: what both find alike is imported."""
+    for _ in range(2):
+        await watch.look()
+
+
 # -- reading --------------------------------------------------------------------------------------
-
-
-def test_a_file_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "plain_acl.yml"
-    file.write_text(accounts("till-01"))
-    found = read_acl_files(file, CLUSTER)
-    assert names(found) == ["till-01"]
-    assert found.secrets == {"till-01": "secret-of-till-01"}
 
 
 def test_all_files_of_a_folder_are_read_and_the_first_counts(tmp_path: Path) -> None:
@@ -270,14 +268,11 @@ async def test_a_change_is_imported_when_the_file_is_settled(tmp_path: Path) -> 
 async def test_a_new_file_of_a_folder_is_a_change(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text(accounts("till-01"))
     watch, imported, _ = importing(tmp_path)
-    for _ in range(2):
-        await watch.look()
+    await settled(watch)
     (tmp_path / "b.yml").write_text(accounts("bill-01"))
-    for _ in range(2):
-        await watch.look()
+    await settled(watch)
     (tmp_path / "a.yml").unlink()
-    for _ in range(2):
-        await watch.look()
+    await settled(watch)
     assert imported == [["till-01"], ["till-01", "bill-01"], ["bill-01"]]
 
 
@@ -298,8 +293,7 @@ async def test_a_bad_file_changes_nothing_and_is_reported_once(
     file = tmp_path / "plain_acl.yml"
     file.write_text(accounts("till-01"))
     watch, imported, clock = importing(file)
-    for _ in range(2):
-        await watch.look()
+    await settled(watch)
     with caplog.at_level(logging.WARNING, "kourou.broker"):
         file.write_text("accounts: [")
         for _ in range(5):
@@ -308,15 +302,13 @@ async def test_a_bad_file_changes_nothing_and_is_reported_once(
         f"acl-files-unusable: aclImportDir: {file} is not valid YAML, line 1; no user was changed"
     ]
     file.unlink()
-    for _ in range(2):
-        await watch.look()
+    await settled(watch)
     assert "cannot be read" in caplog.messages[-1]
     clock.ms += REPEAT_MS
     await watch.look()
     assert imported == [["till-01"]] * 2
     file.write_text(accounts("bill-01"))
-    for _ in range(2):
-        await watch.look()
+    await settled(watch)
     assert imported[-1] == ["bill-01"]
 
 
@@ -352,12 +344,10 @@ async def test_a_hostile_file_does_not_end_the_watch(tmp_path: Path) -> None:
     watch, imported, _ = importing(file)
     for text in ("#Subject to review", "accounts: [{accessKey: 0x" + "f" * 4_000 + "}]"):
         file.write_text(text)
-        for _ in range(2):
-            await watch.look()
+        await settled(watch)
     assert imported == []
     file.write_text(accounts("till-01"))
-    for _ in range(2):
-        await watch.look()
+    await settled(watch)
     assert imported == [["till-01"]]
 
 

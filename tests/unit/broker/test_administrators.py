@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from kourou.access.model import (
 from kourou.authorization.access_table import AccessAggregate, evolve, evolve_unread
 from kourou.broker.administrators import AdministratorFile, InitialUsersFile
 from kourou.errors import ConfigError
-from kourou.events.control_events import AccessEventBase, UnknownEvent, UserPut
+from kourou.events.control_events import AccessEventBase, Event, UnknownEvent, UserPut
 from kourou.transport.curve_keys import make_pair, read_public
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
@@ -41,11 +42,15 @@ def file_with(tmp_path: Path, text: str, *, recovers: bool = False) -> Administr
     return AdministratorFile(path, recovers)
 
 
-def applied(access: AccessAggregate, file: AdministratorFile) -> list[str]:
-    events = file.events(access, Box())
+def record(access: AccessAggregate, events: Iterable[Event]) -> None:
     for event in events:
         assert isinstance(event, AccessEventBase)
         evolve(access, event)
+
+
+def applied(access: AccessAggregate, file: AdministratorFile) -> list[str]:
+    events = file.events(access, Box())
+    record(access, events)
     return [type(event).__name__ for event in events]
 
 
@@ -65,8 +70,7 @@ def test_an_administrator_whose_secret_was_not_recorded_gets_it_at_the_next_star
     access = AccessAggregate()
     file = file_with(tmp_path, "root:a long secret")
     created, _ = file.events(access, Box())
-    assert isinstance(created, UserPut)
-    evolve(access, created)
+    record(access, [created])
     assert applied(access, file) == ["UserSecretSet"]
     assert applied(access, file) == []
 
@@ -174,9 +178,7 @@ def started(access: AccessAggregate, file: InitialUsersFile) -> list[str]:
     for name, entry in file.users().items():
         events = file.events(name, entry, access, Box())
         made += [name] if events else []
-        for event in events:
-            assert isinstance(event, AccessEventBase)
-            evolve(access, event)
+        record(access, events)
     return made
 
 
@@ -220,14 +222,10 @@ def test_a_start_that_breaks_off_in_a_user_is_completed_by_the_next_one(tmp_path
     root, orders = (file.users()[name] for name in ("root", "orders"))
     for cut in range(5):
         access = AccessAggregate()
-        for event in file.events("root", root, access, Box()):
-            assert isinstance(event, AccessEventBase)
-            evolve(access, event)
+        record(access, file.events("root", root, access, Box()))
         events = file.events("orders", orders, access, Box())
         assert len(events) == 5
-        for event in events[:cut]:
-            assert isinstance(event, AccessEventBase)
-            evolve(access, event)
+        record(access, events[:cut])
         need = Need(ResourceType.TOPIC, "orders-a", (Action.PUB,))
         assert not Authorizer(access.table).decide("orders", [need], "", 0)
         started(access, file)

@@ -440,12 +440,9 @@ async def test_bad_files_with_users_stop_the_start_of_a_broker_that_has_none(tmp
 SERVICE = "kourou-broker"
 
 
-def test_the_plain_executor_without_tracing() -> None:
+def test_the_key_turns_it_on_and_the_standard_variable_off() -> None:
     assert broker_spans(BrokerSettings(), {}, SERVICE) is None
     assert executor_of(None) is EffectExecutor
-
-
-def test_the_key_turns_it_on_and_the_standard_variable_off() -> None:
     with OtlpReceiver() as collector:
         settings = BrokerSettings(trace_otlp_endpoint=collector.endpoint)
         spans = broker_spans(settings, {}, SERVICE)

@@ -103,12 +103,6 @@ def test_a_key_without_effect_is_said_so() -> None:
     )
 
 
-def test_keys_of_rocketmq_are_accepted_and_typing_errors_are_not() -> None:
-    assert len(load("--set", "sendMessageThreadPoolNums=4").warnings) == 1
-    with pytest.raises(ConfigError, match="did you mean autoCreateTopicEnable"):
-        load("--set", "autoCreateTopicsEnable=true")
-
-
 def test_everything_is_checked_when_it_is_made() -> None:
     for wrong in (
         {"broker_name": "a b"},
@@ -155,12 +149,6 @@ def test_the_event_stores_password_comes_from_its_file(tmp_path: Path) -> None:
             event_store_url="postgresql://kourou@db/kourou",
             event_store_password_file=tmp_path / "none",
         )
-
-
-def test_what_is_open_to_the_network_must_be_wanted() -> None:
-    given = {"bind_address": "0.0.0.0", "admin_host": "0.0.0.0"}
-    assert BrokerSettings(**given, insecure_network=True).bind_address == "0.0.0.0"
-    assert BrokerSettings(admin_host="0.0.0.0", admin_enabled=False).admin_port is None
 
 
 def test_nothing_that_matters_can_be_changed_from_afar() -> None:
@@ -225,13 +213,6 @@ def test_a_path_in_another_ones_directory_is_refused(tmp_path: Path, key: str, p
 
 
 # -- A broker's settings, as its own command takes them --------------------------------------------
-
-
-def test_settings_that_are_wrong_end_with_one_sentence(capsys) -> None:
-    assert app.run(["--brokerRole=SLAVE"]) == 2 or app.run(["brokerRole=SLAVE"]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("kourou broker: ")
-    assert err.count("Traceback") == 0
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_every_dynamic_key_has_an_effect(spec) -> None:
     assert in_force(engine) != before, f"{spec.key} is called dynamic and changes nothing"
 
 
-@pytest.mark.feature("F099", "F100", "F101", "F335", "F346")
+@pytest.mark.feature("F335", "F346")
 def test_the_store_gets_its_keys() -> None:
     settings = BrokerSettings(
         store_root=Path("/s"),
@@ -76,9 +76,6 @@ def test_the_store_gets_its_keys() -> None:
         queue_file_bytes=40,
         message_index=False,
         read_mode="pread",
-        flush_interval_ms=11,
-        flush_least_pages=12,
-        flush_thorough_interval_ms=13,
         queue_flush_interval_ms=21,
         queue_flush_least_pages=22,
         queue_flush_thorough_interval_ms=23,
@@ -87,8 +84,7 @@ def test_the_store_gets_its_keys() -> None:
     assert (store.root, store.commit_log) == (Path("/s"), Path("/fast/log"))
     assert (store.segment_size_bytes, store.queue_file_units) == (8_192, 2)
     assert (store.index_enabled, store.read_mode) == (False, "pread")
-    log, queues = log_flush_of(settings), queue_flush_of(settings)
-    assert (log.interval_ms, log.least_pages, log.thorough_ms) == (11, 12, 13)
+    queues = queue_flush_of(settings)
     assert (queues.interval_ms, queues.least_pages, queues.thorough_ms) == (21, 22, 23)
 
 
@@ -101,15 +97,6 @@ def test_messages_are_staged_under_async_flush_only() -> None:
     assert store_settings_of(sync).staging_buffers == 0, "RocketMQ has no pool there either"
     default = write_out_of(staged)
     assert (default.interval_ms, default.least_pages, default.thorough_ms) == (200, 4, 200)
-    own = write_out_of(
-        replace(
-            staged,
-            write_out_interval_ms=31,
-            write_out_least_pages=32,
-            write_out_thorough_interval_ms=33,
-        )
-    )
-    assert (own.interval_ms, own.least_pages, own.thorough_ms) == (31, 32, 33)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +113,7 @@ def test_who_may_wake_the_flush(flush: FlushDiskType, timed: bool, by_clock: boo
     assert log_flush_of(BrokerSettings(flush_disk_type=flush, flush_timed=timed)).timed is by_clock
 
 
-@pytest.mark.feature("F354")
+@pytest.mark.feature("F099", "F100", "F101", "F354")
 def test_the_eight_keys_of_flushing_under_their_own_names(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text(

@@ -39,7 +39,7 @@ from kourou_rigs.served_here import ServedHere, served_here
 from kourou_rigs.waiting import until
 
 ASK_MS = 20_000
-GIVEN = {
+GIVEN: dict[str, Any] = {
     "listen_port": 0,
     "admin_enabled": False,
     "segment_size_bytes": 64 * 1024,
@@ -62,14 +62,29 @@ class Running(ServedHere):
     def session(self):
         return self.service._session
 
+    async def settled(self) -> None:
+        """No change of the role or of the log is under way any more."""
+        await until(lambda: self.service._renewing is None)
 
-def running(settings: BrokerSettings, failures: list[BaseException]):
-    return served_here(BrokerService(settings), failures, Running)
+    async def becomes(self, change: ChangeRole) -> None:
+        self.session._ended_by(change)
+        await self.settled()
+
+
+@asynccontextmanager
+async def running(
+    settings: BrokerSettings, failures: list[BaseException] | None = None
+) -> AsyncIterator[Running]:
+    """A service of which no part fails, unless the test collects what does."""
+    found: list[BaseException] = [] if failures is None else failures
+    async with served_here(BrokerService(settings), found, Running) as one:
+        yield one
+    assert failures is not None or found == []
 
 
 @asynccontextmanager
 async def pair(
-    root: Path, failures: list[BaseException], **more: Any
+    root: Path, failures: list[BaseException] | None = None, **more: Any
 ) -> AsyncIterator[tuple[Running, Running]]:
     leads = BrokerSettings(store_root=root / "leader", **GIVEN)
     async with running(leads, failures) as leader:
@@ -84,6 +99,14 @@ async def pair(
             yield leader, replica
 
 
+def without_leader(root: Path) -> ReplicaSettings:
+    """The settings of a replica whose leader does not answer."""
+    return ReplicaSettings(
+        store_root=root, broker_role=BrokerRole.SLAVE, broker_id=1,
+        ha_master_address="127.0.0.1:1", **GIVEN,
+    )  # fmt: skip
+
+
 def promoted(replica: Running) -> ChangeRole:
     newest = replica.session.view.control.replicas.epoch
     return ChangeRole(True, next_epoch(newest, 1, promoted=True))
@@ -92,8 +115,7 @@ def promoted(replica: Running) -> ChangeRole:
 @pytest.mark.feature("F134")
 async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> None:
     """The same process, the same listeners, the same connections; waiting requests get replies."""
-    failures: list[BaseException] = []
-    async with pair(tmp_path, failures) as (leader, replica):
+    async with pair(tmp_path) as (leader, replica):
         refused = await replica.sent(b"two")
         assert refused.code == Code.SERVICE_NOT_AVAILABLE
         assert leader.address("replication").removeprefix("tcp://") in refused.remark
@@ -102,7 +124,7 @@ async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> N
         change, before = promoted(replica), replica.session
         before._ended_by(change)
         assert (await held).code == Code.PULL_NOT_FOUND
-        await until(lambda: replica.service._renewing is None)
+        await replica.settled()
         assert replica.session is not before
         assert before.over
         assert replica.session.store is before.store, "it stays open"
@@ -113,13 +135,11 @@ async def test_a_follower_leads_from_one_moment_to_the_next(tmp_path: Path) -> N
         assert (await replica.sent(b"two")).code == Code.SUCCESS
         assert b"".join((await replica.pull(1)).body).find(b"two") > 0
         assert not replica.service._link.connected
-    assert failures == []
 
 
 async def test_replicas_and_clients_have_listeners_of_their_own(tmp_path: Path) -> None:
-    failures: list[BaseException] = []
     settings = BrokerSettings(store_root=tmp_path, **GIVEN)
-    async with running(settings, failures) as one:
+    async with running(settings) as one:
         attach = Attach(cluster="DefaultCluster", broker_name="broker-a", broker_id=1)
         refused = await one.client.request(attach, timeout_ms=ASK_MS)
         assert refused.code == Code.REQUEST_CODE_NOT_SUPPORTED
@@ -127,23 +147,18 @@ async def test_replicas_and_clients_have_listeners_of_their_own(tmp_path: Path) 
         refused = await replicas.request(send_to(), body=(b"x",), timeout_ms=ASK_MS)
         assert refused.code == Code.REQUEST_CODE_NOT_SUPPORTED
         replicas.close()
-    assert failures == []
 
 
 async def test_a_promotion_outlives_the_process(tmp_path: Path) -> None:
-    failures: list[BaseException] = []
-    async with pair(tmp_path, failures) as (_, replica):
-        replica.session._ended_by(promoted(replica))
-        await until(lambda: replica.service._renewing is None)
+    async with pair(tmp_path) as (_, replica):
+        await replica.becomes(promoted(replica))
         settings = replica.service.settings
-    async with running(settings, failures) as again:
+    async with running(settings) as again:
         assert again.session.leads
         assert (await again.sent(b"two")).code == Code.SUCCESS
-        again.session._ended_by(ChangeRole(False, 0))
-        await until(lambda: again.service._renewing is None)
+        await again.becomes(ChangeRole(False, 0))
         assert not again.session.leads
         assert (await again.sent(b"three")).code == Code.SERVICE_NOT_AVAILABLE
-    assert failures == []
 
 
 async def test_a_request_during_a_change_of_role_gets_its_reply(
@@ -155,8 +170,7 @@ async def test_a_request_during_a_change_of_role_gets_its_reply(
         may_go_on.wait(60)
         return opening(*given)
 
-    failures: list[BaseException] = []
-    async with pair(tmp_path, failures) as (_, replica):
+    async with pair(tmp_path) as (_, replica):
         monkeypatch.setattr(broker_service, "open_store", slow)
         replica.session._ended_by(TruncateLog(replica.session.store.end, 0))
         reply = await replica.sent(b"two")
@@ -164,11 +178,10 @@ async def test_a_request_during_a_change_of_role_gets_its_reply(
         assert replica.service._unready() == "not serving"
         assert replica.service._is_healthy(), "a supervisor must not kill it for that"
         may_go_on.set()
-        await until(lambda: replica.service._renewing is None)
+        await replica.settled()
         following = replica.session.core.role
         await until(lambda: following.copying.step is FollowerStep.FOLLOWING)
         assert replica.service._unready() == ""
-    assert failures == []
 
 
 @pytest.mark.feature("F134", "F137")
@@ -187,12 +200,9 @@ async def test_a_leader_that_is_fenced_at_its_start_follows(tmp_path: Path) -> N
 
     name_server = ZmqServer("127.0.0.1:0", answer, lambda _peer: None)
     name_server.start()
-    failures: list[BaseException] = []
     try:
-        async with pair(tmp_path, failures, namesrv_addr=name_server.address) as (_, replica):
-            before = replica.session
-            before._ended_by(promoted(replica))
-            await until(lambda: replica.service._renewing is None)
+        async with pair(tmp_path, namesrv_addr=name_server.address) as (_, replica):
+            await replica.becomes(promoted(replica))
             assert replica.session.view.control.replicas.epoch > 2**32, "it has led"
             assert not replica.session.leads
             assert replica.session.loop.running
@@ -200,15 +210,13 @@ async def test_a_leader_that_is_fenced_at_its_start_follows(tmp_path: Path) -> N
             assert "is a follower" in (await replica.sent(b"two")).remark
     finally:
         name_server.close()
-    assert failures == []
 
 
 async def test_what_a_core_asks_for_while_it_takes_over_comes_next_and_once(
     tmp_path: Path, monkeypatch
 ) -> None:
     may_go_on = asyncio.Event()
-    failures: list[BaseException] = []
-    async with pair(tmp_path, failures) as (_, replica):
+    async with pair(tmp_path) as (_, replica):
         service, before = replica.service, replica.session
         monkeypatch.setattr(service, "_find_name_servers", may_go_on.wait)
         before._ended_by(promoted(replica))
@@ -224,7 +232,6 @@ async def test_what_a_core_asks_for_while_it_takes_over_comes_next_and_once(
         assert not replica.session.leads
         assert replica.session.loop.running
         assert service._unready() == ""
-    assert failures == []
 
 
 async def test_a_stop_waits_for_a_change_that_is_under_way(tmp_path: Path, monkeypatch) -> None:
@@ -236,10 +243,8 @@ async def test_a_stop_waits_for_a_change_that_is_under_way(tmp_path: Path, monke
         await closing(store_runtime, *given, **named)
 
     monkeypatch.setattr(StoreRuntime, "close", noted)
-    failures: list[BaseException] = []
-    async with pair(tmp_path, failures) as (_, replica):
+    async with pair(tmp_path) as (_, replica):
         replica.session._ended_by(ChangeRole(False, 0))
-    assert failures == []
     assert len(closed) == len({id(one) for one in closed}), "none is closed twice"
     assert not (tmp_path / "replica" / "abort").exists(), "it was closed as a store should be"
 
@@ -278,9 +283,8 @@ async def test_after_a_request_it_is_awake_for_the_next_and_projects_meanwhile(
     tmp_path: Path, monkeypatch, window_us: int
 ) -> None:
     monkeypatch.setattr(executor, "PROJECT_WITHIN_S", 3_600)
-    failures: list[BaseException] = []
     settings = BrokerSettings(store_root=tmp_path, busy_poll_us=window_us, **GIVEN)
-    async with running(settings, failures) as one:
+    async with running(settings) as one:
         await one.sent(b"one")
         store = one.session.store
         if window_us:
@@ -293,47 +297,37 @@ async def test_after_a_request_it_is_awake_for_the_next_and_projects_meanwhile(
         for _ in range(3):
             await asyncio.sleep(0)
         assert looked == [], "nothing more is expected"
-    assert failures == []
 
 
 async def test_a_replica_that_began_empty_serves_once_it_has_the_log_also_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    failures: list[BaseException] = []
-    given = {"store_root": tmp_path / "replica", "broker_id": 1, **GIVEN}
-    alone = ReplicaSettings(broker_role=BrokerRole.SLAVE, ha_master_address="127.0.0.1:1", **given)
+    alone = without_leader(tmp_path / "replica")
     for _ in range(2):
-        async with running(alone, failures) as replica:
+        async with running(alone) as replica:
             refused = await replica.pull(0)
             assert refused.code == Code.SERVICE_NOT_AVAILABLE
             assert USERS_UNCOPIED in refused.remark
-    async with pair(tmp_path, failures) as (_, replica):
+    async with pair(tmp_path) as (_, replica):
         assert (await replica.pull(0)).code == Code.SUCCESS
-    async with running(alone, failures) as replica:
+    async with running(alone) as replica:
         assert (await replica.pull(0)).code == Code.SUCCESS, "its leader may be down"
-    assert failures == []
 
 
 async def test_a_replica_that_is_to_lead_after_all_serves(tmp_path: Path) -> None:
-    failures: list[BaseException] = []
-    given = {"store_root": tmp_path, "broker_id": 1, "ha_master_address": "127.0.0.1:1", **GIVEN}
-    async with running(ReplicaSettings(broker_role=BrokerRole.SLAVE, **given), failures) as replica:
+    async with running(without_leader(tmp_path)) as replica:
         assert (await replica.pull(0)).code == Code.SERVICE_NOT_AVAILABLE
-        replica.session._ended_by(ChangeRole(True, next_epoch(0, 1, promoted=True)))
-        await until(lambda: replica.service._renewing is None)
+        await replica.becomes(ChangeRole(True, next_epoch(0, 1, promoted=True)))
         assert (await replica.sent(b"one")).code == Code.SUCCESS
-        replica.session._ended_by(ChangeRole(False, 0))
-        await until(lambda: replica.service._renewing is None)
+        await replica.becomes(ChangeRole(False, 0))
         assert (await replica.pull(0)).code == Code.SUCCESS
-    assert failures == []
 
 
 async def test_a_session_that_ends_while_it_marks_its_store_begins_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one, perhaps of an elected leader, works on the store by then."""
-    given = {"store_root": tmp_path, "broker_id": 1, "ha_master_address": "127.0.0.1:1", **GIVEN}
-    service: Any = BrokerService(ReplicaSettings(broker_role=BrokerRole.SLAVE, **given))
+    service: Any = BrokerService(without_leader(tmp_path))
     failures: list[BaseException] = []
     await service.recover(failures.append)
     session, loop = service._session, asyncio.get_running_loop()
