@@ -13,6 +13,7 @@ from kourou.store.open_files import OpenFiles
 from kourou.store.paths import StorePaths
 from kourou.store.queues.consume_queue import GAP_UNITS_MAX, TAIL_BYTES_MAX, ConsumeQueue
 from kourou.store.queues.queue_files import UNIT
+from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import disk_with
 
@@ -155,6 +156,16 @@ def test_a_disk_that_refuses_leaves_the_queue_as_it_was():
     assert queue.units(0, 999).tobytes() == units(0, 300).tobytes()
 
 
+def test_a_file_that_shrank_is_corrupt_not_a_crash(tmp_path: Path) -> None:
+    pool = OpenFiles(RealDisk(), 4)
+    queue = fill(ConsumeQueue("T", 0, StorePaths.under(tmp_path), pool, FILE_UNITS), 9)
+    with (tmp_path / "consumequeue/T/0/00000000000000000000").open("r+b") as file:
+        file.truncate(50)
+    with pytest.raises(Corrupt, match="became shorter"):
+        queue.units(0, 9)
+    pool.close()
+
+
 @pytest.mark.fault
 @pytest.mark.feature("F074")
 def test_after_a_power_loss_the_flushed_units_are_there_and_the_rest_comes_back(rounds):
@@ -184,6 +195,48 @@ def test_after_a_power_loss_the_flushed_units_are_there_and_the_rest_comes_back(
         clean = ConsumeQueue("TopicA", 0, PATHS, OpenFiles(after, 4), 60)
         assert clean.load(after.list_dir(DIRECTORY), None) == "", seed
         assert clean.units(0, 9_999).tobytes() == units(0, count).tobytes(), seed
+
+
+def test_a_hole_left_by_a_power_loss_ends_the_run_behind_which_nothing_is_believed() -> None:
+    disk = new_disk()
+    fill(queue_on(disk, 400), 400)
+    path = DIRECTORY / "00000000000000000000"
+    disk.overwrite(path, bytes(20 * 20), 250 * 20)  # unflushed units that never reached the disk
+    # A unit torn at the border of a sector may claim a low position; it deceives the halving.
+    disk.overwrite(path, np.array((5, 100, 0), UNIT).tobytes(), 302 * 20)
+    for below in range(24_000, 25_001, 100):
+        queue = queue_on(disk.copy(), 400)
+        assert queue.load([path.name], below) == ""
+        assert queue.max_offset == below // 100
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "damage", "problem"),
+    [
+        ("00000000000000000800", 8, np.array((1, 100, 7), UNIT).tobytes(), "out of order"),
+        ("00000000000000000600", 5, bytes(20 * 5), "units are missing"),
+    ],
+)
+def test_disorder_after_a_clean_stop_is_reported(
+    name: str, at: int, damage: bytes, problem: str
+) -> None:
+    disk = new_disk()
+    fill(queue_on(disk), 50)
+    disk.overwrite(DIRECTORY / name, damage, at * 20)
+    assert problem in queue_on(disk).load(disk.list_dir(DIRECTORY), None)
+
+
+def test_a_missing_file_in_the_middle_is_noticed() -> None:
+    disk = new_disk()
+    fill(queue_on(disk), 25)
+    disk.unlink(DIRECTORY / "00000000000000000200")
+    names = disk.list_dir(DIRECTORY)
+    for trusted_below in (None, 2_500):
+        found = queue_on(disk).load(names, trusted_below)
+        assert found == "queue TopicA/0: files before offset 20 are gone"
+    assert disk.list_dir(DIRECTORY) == names
+    assert reopened(disk, 1_000).max_offset == 10, "what was never flushed is no loss"
+    assert disk.list_dir(DIRECTORY) == names[:1]
 
 
 class AgainstAList(RuleBasedStateMachine):

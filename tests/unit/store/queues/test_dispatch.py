@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kourou.errors import DiskFull
-from kourou.protocol.record.columns import RecordColumns, scan
+from kourou.protocol.record.columns import scan
 from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record
 from kourou.store.index.key_index import IndexState, KeyIndex
@@ -169,7 +169,7 @@ def test_a_real_store_is_built_again_from_its_log(store, size):
     log = scan((root / "commitlog" / "00000000000000000000").read_bytes())
     made = Projections()
     for first in range(0, len(log), size):
-        made.dispatcher.dispatch(_rows(log, first, first + size))
+        made.dispatcher.dispatch(log.select(slice(first, first + size)))
     files = made.files()
     for path in sorted((root / "consumequeue").glob("*/*/*")):
         mine = files.pop(str(PATHS.root / path.relative_to(root)))
@@ -196,11 +196,6 @@ def test_the_examples_of_the_format_pages_are_true():
     assert bytes.fromhex("".join(header)) == index[:40]
     assert bytes.fromhex(entry) == index[480:500]
     assert int.from_bytes(index[236:240], "big") >= 2
-
-
-def _rows(log: RecordColumns, first: int, end: int) -> RecordColumns:
-    """Some records of a batch that share its bytes."""
-    return log.select(slice(first, end))
 
 
 def _with_plain_codes(path: Path, root: Path) -> bytes:
@@ -290,7 +285,7 @@ def test_names_and_numbers_that_can_be_no_queue_are_refused_and_the_rest_goes_on
     run.add("TopicA", -1 & 0x7FFF_FFFF)
     columns = run.columns()
     columns.queue_ids[-1] = -5
-    for piece in (columns, *(_rows(columns, row, row + 1) for row in range(9))):
+    for piece in (columns, *(columns.select(slice(row, row + 1)) for row in range(9))):
         made = Projections()
         made.dispatcher.dispatch(piece)
         assert made.dispatcher.refused == sum(
