@@ -1,4 +1,3 @@
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -6,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.model.limits import INDEX_ENTRIES, INDEX_SLOTS
-from kourou.store.index import index_file
-from kourou.store.index.index_file import ENTRY, IndexFile, IndexHeader, file_size
+from kourou.store.index.index_file import IndexFile, IndexHeader, file_size
 from kourou.store.open_files import OpenFiles, PooledFile
 from kourou.testing.disk import SimDisk
 
@@ -124,33 +121,6 @@ def test_a_walk_is_bounded_and_survives_a_damaged_chain():
         assert walk(file, 7, 0, 2**62, 99)[0] == []
 
 
-def test_a_full_disk_adds_nothing():
-    disk = SimDisk(0, capacity_bytes=4096)
-    disk.make_dirs(Path("/index"))
-    entries = 4_000
-    file = IndexFile(
-        PooledFile(Path("/index/f"), file_size(SLOTS, entries)),
-        OpenFiles(disk),
-        SLOTS,
-        entries,
-        IndexHeader(),
-    )
-    put(file, [(n, 100 + n, BEGIN_MS) for n in range(100)])
-    for count in (1, 200):
-        piece = [(n, 900 + n, BEGIN_MS) for n in range(count)]
-        before = None
-        while before != stored(file):
-            before = stored(file)
-            with suppress(OSError):
-                put(file, piece)
-        with pytest.raises(OSError, match="No space"):
-            put(file, piece)
-        assert stored(file) == before
-    disk.capacity_bytes = 1 << 20
-    put(file, [(1, 9_999, BEGIN_MS)])
-    assert walk(file, 1, 0, 2**62, 99)[0][0] == 9_999
-
-
 @given(keys, st.integers(0, 2_500))
 def test_a_cut_file_is_as_if_the_rest_had_never_been(drawn, position):
     wanted = spread(drawn)
@@ -165,45 +135,5 @@ def test_a_cut_file_is_as_if_the_rest_had_never_been(drawn, position):
     assert stored(file) == stored(shorter)
 
 
-def test_slots_are_taken_by_pages_that_changed(monkeypatch):
-    monkeypatch.setattr(index_file, "_PAGE_SLOTS", 2)
-    file = new_file()
-    put(file, [(0, 100, BEGIN_MS), (5, 100, BEGIN_MS)])
-    assert file.take_dirty_slots() == [
-        (40, (1).to_bytes(4, "big") + bytes(4)),
-        (40 + 16, bytes(4) + (2).to_bytes(4, "big")),
-    ]
-    assert file.take_dirty_slots() == []
-    put(file, [(2, 200, BEGIN_MS), (4, 200, BEGIN_MS), (6, 300, BEGIN_MS)])
-    taken = file.take_dirty_slots()
-    assert [(at, len(data)) for at, data in taken] == [(48, 20)]  # slot 6 is the last
-    file.give_back_dirty_slots(taken)
-    assert file.take_dirty_slots() == taken
-
-
-# -- layout ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F075")
-def test_a_file_has_the_length_that_rocketmq_maps():
-    assert file_size(INDEX_SLOTS, INDEX_ENTRIES) == 420_000_040
-    assert file_size(100, 60) == 1_640
-
-
-@pytest.mark.feature("F076")
-def test_the_header_has_six_fields_in_forty_bytes():
-    header = IndexHeader(1, 2, 3, 4, 5, 6)
-    expected = "".join(f"{n:016x}" for n in (1, 2, 3, 4)) + "0000000500000006"
-    assert header.encode().hex() == expected
-    assert IndexHeader.decode(header.encode()) == header
-    assert IndexHeader.decode(bytes(40)).next_number == 1  # never flushed: no entries
-
-
 def test_a_new_file_begins_where_the_one_before_ended():
     assert IndexHeader(1, 2, 3, 4, 5, 6).successor() == IndexHeader(2, 2, 4, 4, 0, 1)
-
-
-@pytest.mark.feature("F077")
-def test_an_entry_is_hash_position_seconds_and_previous():
-    assert ENTRY.itemsize == 20
-    assert [ENTRY.fields[name][1] for name in ENTRY.names] == [0, 4, 12, 16]

@@ -63,6 +63,14 @@ def knows(index: KeyIndex, count: int) -> bool:
     return present and absent
 
 
+def of_one_key(step_ms: int = 1) -> KeyIndex:
+    """Sixty records that all have the key 5, in several files."""
+    index, at = index_on(new_disk()), np.arange(60, dtype=np.int64)
+    hashes = np.full(60, 5, np.int32)
+    index.put_many(hashes, at * SIZE, BEGIN_MS + at * step_ms, start=0, end=60 * SIZE)
+    return index
+
+
 def content(disk: SimDisk) -> dict[str, bytes]:
     return {path.name: disk.read(path) for path in disk.files()}
 
@@ -86,9 +94,7 @@ def test_every_key_leads_to_its_record_through_many_files():
 
 @pytest.mark.feature("F263")
 def test_a_span_of_time_narrows_the_search():
-    index = index_on(new_disk())
-    hashes, at = np.full(60, 5, np.int32), np.arange(60, dtype=np.int64)
-    index.put_many(hashes, at * SIZE, BEGIN_MS + at * 10_000, start=0, end=60 * SIZE)
+    index = of_one_key(step_ms=10_000)
 
     def span(begin: int, end: int, max_count: int = 64) -> list[int]:
         found = index.find(5, begin_ms=BEGIN_MS + begin * 10_000, end_ms=BEGIN_MS + end * 10_000)
@@ -102,9 +108,7 @@ def test_a_span_of_time_narrows_the_search():
 
 
 def test_who_has_enough_stops_the_walk_and_nothing_further_is_read(monkeypatch):
-    index = index_on(new_disk())
-    at = np.arange(60, dtype=np.int64)
-    index.put_many(np.full(60, 5, np.int32), at * SIZE, at + BEGIN_MS, start=0, end=60 * SIZE)
+    index = of_one_key()
     read: list[int] = []
     entry = IndexFile.entry
     monkeypatch.setattr(IndexFile, "entry", lambda file, n: read.append(n) or entry(file, n))
@@ -115,9 +119,7 @@ def test_who_has_enough_stops_the_walk_and_nothing_further_is_read(monkeypatch):
 
 
 def test_all_files_together_are_walked_so_far_and_no_further(monkeypatch):
-    index = index_on(new_disk())
-    at = np.arange(60, dtype=np.int64)
-    index.put_many(np.full(60, 5, np.int32), at * SIZE, at + BEGIN_MS, start=0, end=60 * SIZE)
+    index = of_one_key()
     for steps in (1, 20, 21, 25, 59, 60, 99):
         monkeypatch.setattr(key_index, "INDEX_CHAIN_STEPS_MAX", steps)
         assert len(list(index.find(5, begin_ms=0, end_ms=2**62))) == min(steps, 60)
@@ -411,6 +413,7 @@ def test_a_failed_sync_is_for_good():
     assert index.flushed == 0
 
 
+@pytest.mark.feature("F075")
 def test_an_idle_index_takes_no_space_on_a_real_disk(tmp_path):
     index = KeyIndex(RealDisk(), tmp_path)
     assert list(tmp_path.iterdir()) == []
