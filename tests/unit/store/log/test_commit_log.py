@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import ConfigError, Corrupt, DiskFull, Rejected, StoreFaulted
+from kourou.errors import Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.protocol.record.message_record import encode_blank
 from kourou.store.disk import Buffer, Disk, File
 from kourou.store.log.commit_log import CommitLog, last_fault_ms, note_fault
@@ -44,27 +44,6 @@ def test_segments_are_reserved_before_they_are_used() -> None:
     assert not log.spare_wanted
     log.append(b"x", SIZE)
     assert log.spare_wanted
-
-
-@pytest.mark.parametrize("mapped", [True, False])
-def test_what_is_appended_can_be_read(mapped: bool) -> None:
-    log = make_log(mapped=mapped)
-    log.append(b"hello", 0)
-    log.append(b"world", 5)
-    assert bytes(log.view(0, 10)) == b"helloworld"
-    assert bytes(log.view_segment(5)) == b"world"
-    assert log.end == 10
-    assert log.dirty_bytes == 10
-
-
-@pytest.mark.feature("F065")
-def test_a_filler_closes_a_segment() -> None:
-    log = make_log()
-    log.append(b"x" * 100, 0)
-    log.close_segment(encode_blank(SIZE - 100), 100)
-    assert log.end == SIZE
-    log.append(b"next", SIZE)
-    assert bytes(log.view(SIZE, 4)) == b"next"
 
 
 def test_nothing_is_appended_but_at_the_end() -> None:
@@ -220,13 +199,6 @@ def test_a_full_disk_is_no_fault() -> None:
 # -- opening ------------------------------------------------------------------------------------
 
 
-def test_a_segment_of_another_length_is_refused() -> None:
-    disk = SimDisk()
-    make_log(disk)
-    with pytest.raises(ConfigError, match="has 4096 bytes, but mappedFileSizeCommitLog is 8192"):
-        CommitLog.open(disk, PATHS, 2 * SIZE)
-
-
 def test_a_missing_segment_is_refused() -> None:
     disk = SimDisk()
     make_log(disk, segments=3)
@@ -315,24 +287,6 @@ def segment(request: pytest.FixtureRequest) -> Segment:
 def test_nothing_is_written_outside(segment: Segment, position: int) -> None:
     with pytest.raises(AssertionError):
         segment.write(b"hello", position)
-
-
-def test_data_is_found_by_position(segment: Segment) -> None:
-    assert segment.next_data(300_000) is None
-    segment.write(b"x", 350_000)
-    found = segment.next_data(300_000)
-    assert found is not None
-    assert 300_000 <= found <= 350_000
-    assert not segment.is_zero_from(300_000)
-    assert segment.is_zero_from(350_001)
-
-
-def test_wiping_leaves_zeros_and_what_stands_before(segment: Segment) -> None:
-    segment.write(b"a" * 90_000, 305_000)
-    assert segment.wipe(305_010)
-    assert bytes(segment.view(305_000, 12)) == b"a" * 10 + bytes(2)
-    assert segment.is_zero_from(305_010)
-    assert not segment.wipe(305_010)
 
 
 def test_what_was_noted_before_reading_holds_until_done(segment: Segment) -> None:

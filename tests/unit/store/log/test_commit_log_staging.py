@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import StoreFaulted
-from kourou.store.log.commit_log import CommitLog, Staging
+from kourou.store.log.commit_log import CommitLog
 from kourou.store.paths import StorePaths
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
@@ -35,21 +35,6 @@ def open_log(disk: SimDisk, buffers: int = 2, segments: int = 3) -> CommitLog:
 
 def on_disk(disk: SimDisk, start: int = 0) -> bytes:
     return disk.read(PATHS.segment(start))
-
-
-def test_the_buffer_given_back_last_is_lent_first() -> None:
-    staging = Staging(3, SIZE)
-    assert staging.lease(0)
-    staging.put(b"old bytes", 0)
-    assert staging.lease(SIZE)
-    staging.give_back(SIZE)
-    assert (staging.free_count, staging.leased_count) == (2, 1)
-    assert staging.lease(2 * SIZE)
-    staging.put(b"new", 2 * SIZE)
-    assert bytes(staging.take(2 * SIZE, 3 * SIZE)) == b"new", "nothing of what it held before"
-    assert staging.lease(3 * SIZE)
-    assert not staging.lease(4 * SIZE)
-    assert staging.lease(3 * SIZE), "a segment keeps its buffer"
 
 
 @pytest.mark.feature("F102", "F107")

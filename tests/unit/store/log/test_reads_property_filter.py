@@ -53,25 +53,12 @@ class Shelf:
         return [by_bytes[bytes(record)] for record in read.records]
 
 
-def test_what_passes_is_read() -> None:
-    shelf = Shelf("yes", "no", "yes")
-    read = shelf.read()
-    assert shelf.numbers(read) == [0, 2]
-    assert read.run == b"".join(shelf.written[number].record for number in (0, 2))
-    assert (read.next_offset, read.last_position) == (3, shelf.written[2].position)
-
-
 def test_it_ends_before_what_does_not_fit() -> None:
     shelf = Shelf("no", "yes", "no", "no", "yes", "no")
     read = shelf.read(max_messages=1)
     assert (shelf.numbers(read), read.next_offset) == ([1], 4)
     read = shelf.read(max_bytes=1)
     assert (shelf.numbers(read), read.next_offset) == ([1], 4), "the first one always fits"
-
-
-def test_nothing_passes() -> None:
-    read = Shelf("no", "no", "no").read()
-    assert (read.records, read.run, read.next_offset, read.last_position) == ([], b"", 3, -1)
 
 
 def test_messages_that_cannot_be_compared_are_counted_singly() -> None:
