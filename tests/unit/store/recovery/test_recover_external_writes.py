@@ -27,10 +27,6 @@ def disk() -> SimDisk:
     return disk
 
 
-def test_our_own_work_shows_no_sign(disk: SimDisk) -> None:
-    assert look_for_signs(disk, PATHS) == Signs()
-
-
 @pytest.mark.parametrize("at", [0, 8])
 def test_a_checkpoint_of_later_times_is_not_ours(disk: SimDisk, at: int) -> None:
     disk.overwrite(PATHS.checkpoint, (1_700_000_000_001).to_bytes(8, "big"), at)
@@ -48,11 +44,6 @@ def test_a_lost_checkpoint_says_nothing(disk: SimDisk) -> None:
     disk.overwrite(PATHS.checkpoint, bytes(24), 0)
     assert look_for_signs(disk, PATHS) == Signs()
     disk.unlink(PATHS.checkpoint)
-    assert look_for_signs(disk, PATHS) == Signs()
-
-
-def test_without_our_points_nothing_can_be_decided(disk: SimDisk) -> None:
-    disk.unlink(PATHS.recovery_point)
     assert look_for_signs(disk, PATHS) == Signs()
 
 

@@ -32,12 +32,9 @@ POINT = RecoveryPoint(
 )
 
 
-def test_without_a_file_there_is_no_point() -> None:
-    assert load_recovery_point(SimDisk(), PATH) is None
-
-
-def test_an_empty_file_holds_no_point() -> None:
+def test_neither_no_file_nor_an_empty_one_holds_a_point() -> None:
     disk = SimDisk()
+    assert load_recovery_point(disk, PATH) is None
     RecoveryFile(disk, PATH, RecoveryPoint())
     assert len(disk.read(PATH)) == FILE_BYTES
     assert load_recovery_point(disk, PATH) is None
@@ -69,20 +66,6 @@ def test_a_flush_before_the_first_checkpoint_tells_nothing() -> None:
     disk = SimDisk()
     RecoveryFile(disk, PATH, POINT).note_flushed(1000)
     assert load_recovery_points(disk, PATH) == []
-
-
-def test_it_goes_on_counting_after_a_restart() -> None:
-    disk = SimDisk()
-    file = RecoveryFile(disk, PATH, RecoveryPoint())
-    file.save(POINT)
-    file.save(POINT)
-    last = load_recovery_point(disk, PATH)
-    assert last is not None
-    again = RecoveryFile(disk, PATH, last)
-    again.save(replace(POINT, projected=850))
-    found = load_recovery_point(disk, PATH)
-    assert found is not None
-    assert (found.sequence, found.projected) == (3, 850)
 
 
 @pytest.mark.parametrize("saves", [1, 2, 3])

@@ -122,21 +122,6 @@ def test_a_wiped_sector_in_the_middle(log: Log, junk: bytes) -> None:
     assert found.regions == [Region(item.position, item.end, "no readable record")]
 
 
-def test_known_regions_are_passed_over(log: Log) -> None:
-    item = log.written[5]
-    log.change(item.position, bytes(40))
-    known = Quarantine([Region(item.position, item.end)])
-    found = log.log_scan(quarantine=known)
-    assert found.records == 19
-    assert not found.regions
-
-
-def test_a_torn_tail_is_the_end(log: Log) -> None:
-    last = log.written[-1]
-    log.change(last.position + 40, bytes(len(last.record) - 40))
-    assert log.log_scan(flushed=last.position).end == last.position
-
-
 def test_promised_bytes_that_are_gone_are_a_loss(log: Log) -> None:
     last, before = log.written[-1], log.written[-2]
     log.change(last.position, bytes(len(last.record)))
@@ -156,13 +141,6 @@ def test_one_damaged_record_at_the_very_end_is_no_loss_while_its_header_stands(l
     assert found.lost_at is None
     assert found.end == log.end
     assert found.regions == [Region(last.position, log.end, "the last records fail their check")]
-
-
-def test_missing_segments_are_a_loss(log: Log) -> None:
-    log.disk.unlink(PATHS.segment(3 * SIZE))
-    log.disk.unlink(PATHS.segment(2 * SIZE))
-    found = log.log_scan(flushed=log.end)
-    assert found.lost_at == 2 * SIZE
 
 
 def test_a_lost_filler_is_put_back(log: Log) -> None:

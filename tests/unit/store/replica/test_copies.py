@@ -27,7 +27,6 @@ from kourou_rigs.store import Draft, StoreWriter, Written, follow, readable, sma
 ROOT = Path("/store")
 PATHS = StorePaths.under(ROOT)
 SIZE = 2048
-SETTINGS = small_settings(ROOT, segment_size_bytes=SIZE)
 
 
 def opened(disk: SimDisk | None = None, **changes: object) -> Store:
@@ -495,16 +494,6 @@ def run_of(count: int, position: int = 0) -> RecordRun:
     return run
 
 
-def test_records_and_a_filler_end_where_the_segment_does() -> None:
-    run = run_of(3, CHUNKS_SIZE)
-    assert check_chunk(run.data, CHUNKS_SIZE, CHUNKS_SIZE).end == run.end
-    blank = encode_blank(2 * CHUNKS_SIZE - run.end)
-    checked = check_chunk(run.data + blank, CHUNKS_SIZE, CHUNKS_SIZE)
-    assert (len(checked.records), checked.end) == (3, 2 * CHUNKS_SIZE)
-    alone = check_chunk(blank, run.end, CHUNKS_SIZE)
-    assert (len(alone.records), alone.end) == (0, 2 * CHUNKS_SIZE)
-
-
 def test_a_filler_of_another_size_or_with_something_behind_it_is_none() -> None:
     run = run_of(3, CHUNKS_SIZE)
     room = 2 * CHUNKS_SIZE - run.end
@@ -598,23 +587,6 @@ def test_what_lies_before_is_projected_first(tmp_path) -> None:
     advanced = store.dispatch()
     assert [(one.topic, one.queue_id) for one in advanced] == [("Topic0", 0), ("Topic1", 1)]
     assert store.dispatch_behind_bytes == 0
-    store.close()
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 40])
-def test_the_records_of_a_piece_are_projected_without_reading_the_log(
-    tmp_path, monkeypatch, count
-) -> None:
-    store = Store.open(small_settings(tmp_path), SimDisk(0))
-    writer = StoreWriter(store)
-    monkeypatch.setattr(store_module, "runs", lambda *_: iter(()))
-    written = writer.stamp(drafts(count))
-    ((_, _, position),) = writer._runs
-    data = b"".join(item.record for item in written)
-    store.append([(position, data)], [], writer._end)
-    advanced = store.dispatch()
-    assert sum(one.max_offset - one.first_offset for one in advanced) == count
-    assert store.dispatched == writer._end
     store.close()
 
 

@@ -13,13 +13,10 @@ from kourou.testing.disk import disk_with
 PATHS = StorePaths.under(Path("/store"))
 
 
-def test_a_member_that_never_voted_has_no_vote() -> None:
-    assert VoteFile(disk_with(PATHS.kourou), PATHS).load() is None
-
-
 def test_the_last_vote_survives_a_power_loss() -> None:
     disk = disk_with(PATHS.kourou)
     file = VoteFile(disk, PATHS)
+    assert file.load() is None
     file.save(3, "a")
     file.save(4, "broker-ü")
     file.save(5, "")
