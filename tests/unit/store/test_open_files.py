@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kourou.errors import StoreFaulted
 from kourou.store import open_files
 from kourou.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from kourou.store.open_files import OpenFiles, PooledFile
-from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import SimDisk
 
 ROOT = Path("/s")
@@ -21,18 +19,8 @@ def sim(count_max: int = 4, **options: int) -> tuple[SimDisk, OpenFiles]:
     return disk, OpenFiles(disk, count_max)
 
 
-def files(count: int, root: Path = ROOT, size: int = 100) -> list[PooledFile]:
-    return [PooledFile(root / str(number), size) for number in range(count)]
-
-
-def test_a_file_is_created_sparse_at_its_full_length_by_its_first_write(tmp_path):
-    pool = OpenFiles(RealDisk(), 2)
-    (file,) = files(1, tmp_path, 6_000_000)
-    pool.write(file, b"abc", 10)
-    assert pool.length(file) == 6_000_000
-    assert pool.read(file, 5, 9) == b"\0abc\0"
-    assert (tmp_path / "0").stat().st_blocks * 512 < 100_000
-    pool.close()
+def files(count: int) -> list[PooledFile]:
+    return [PooledFile(ROOT / str(number), 100) for number in range(count)]
 
 
 @pytest.mark.feature("F055")
@@ -46,42 +34,6 @@ def test_no_more_files_are_open_than_allowed_and_the_longest_unused_goes_first()
     pool.write(made[0], b"x", 1)
     assert [file.handle is not None for file in made[7:]] == [True, False, True]
     assert [pool.read(file, 1, 0)[0] for file in made] == list(range(10))
-
-
-def test_flush_syncs_what_was_written_even_if_it_was_closed_meanwhile():
-    disk, pool = sim(count_max=1)
-    made = files(3)
-    for file in made:
-        pool.write(file, b"data", 0)
-    assert pool.flush() == 3
-    assert pool.flush() == 0
-    after = disk.crash()
-    assert [after.read(file.path)[:4] for file in made] == [b"data"] * 3
-
-
-def test_new_names_are_synced_down_from_the_root():
-    for seed in range(20):
-        disk = SimDisk(seed)
-        disk.make_dirs(ROOT)
-        disk.sync_dir(Path("/"))
-        pool = OpenFiles(disk)
-        pool.make_dirs(ROOT / "topic" / "0", ROOT)
-        file = PooledFile(ROOT / "topic" / "0" / "f", 8)
-        pool.write(file, b"12345678", 0)
-        pool.flush()
-        assert disk.crash().read(file.path) == b"12345678"
-
-
-def test_a_failed_flush_is_for_good():
-    disk, pool = sim()
-    file, other = files(2)
-    pool.write(file, b"1", 0)
-    disk.fail_sync(1)
-    with pytest.raises(StoreFaulted):
-        pool.flush()
-    pool.write(other, b"2", 0)
-    with pytest.raises(StoreFaulted):
-        pool.flush()
 
 
 def test_a_removed_file_is_not_written_again_and_needs_no_flush():
