@@ -83,25 +83,6 @@ def draft(**fields) -> bytes:
     )
 
 
-@pytest.mark.feature("F066", "F067")
-@pytest.mark.parametrize("born", ["10.0.0.1", "2001:db8::1"])
-@pytest.mark.parametrize("store_v6", [False, True])
-def test_the_parts_of_a_record(born: str, store_v6: bool) -> None:
-    raw = draft(born_host=encode_host((born, 5)), store_host_v6=store_v6, sys_flag=0x301)
-    parts = parts_of(raw, 0, len(raw))
-    assert parts.size == len(raw)
-    assert (parts.queue_id, parts.flag, parts.born_timestamp) == (3, 7, 11)
-    assert (parts.reconsume_times, parts.prepared) == (2, 13)
-    assert parts.sys_flag == 0x301 | (16 if ":" in born else 0) | (32 if store_v6 else 0)
-    assert decode_host(parts.born_host) == (born, 5)
-    assert len(parts.store_host) == (20 if store_v6 else 8)
-    assert raw[parts.body_at : parts.body_end] == b"hello"
-    assert raw[parts.topic_at : parts.topic_end] == b"TopicA"
-    assert raw[parts.props_at :].startswith(b"TAGS\x01a\x02__CRC32#\x01")
-    shifted = parts_of(b"??" + raw + b"!", 2, 2 + len(raw))
-    assert shifted.body_at == parts.body_at + 2
-
-
 def damaged(at: int, value: bytes) -> bytes:
     raw = bytearray(draft())
     raw[at : at + len(value)] = value
