@@ -148,6 +148,8 @@ def test_message_models_in_every_spelling(given, meant):
         {"consumeType": -1},
         {"messageModel": "ANYCASTING"},
         {"messageModel": ""},
+        {"messageModel": "²"},
+        {"messageModel": "9" * 5_000},
         {"consumeFromWhere": 6},
         {"consumeFromWhere": []},
         {"subscriptionDataSet": [{}]},

@@ -101,14 +101,16 @@ def test_clusters_as_rocketmq_writes_them():
 
 
 def test_topic_lists():
-    assert decode_topic_list(encode_topic_list(["a", "b"])) == (["a", "b"], None)
+    assert encode_topic_list(["a", "b"]) == b'{"topicList":["a","b"]}'
+    assert decode_topic_list(b'{"topicList":["a","b"]}') == (["a", "b"], None)
     assert decode_topic_list(encode_topic_list(iter(["a"]), "h:1")) == (["a"], "h:1")
     assert encode_topic_list([]) == b'{"topicList":[]}'
     assert decode_topic_list(b'{"brokerAddr":null}') == ([], None)
 
 
 def test_key_value_tables():
-    assert decode_kv_table(encode_kv_table({"a": "b", "c": ""})) == {"a": "b", "c": ""}
+    assert encode_kv_table({"a": "b", "c": ""}) == b'{"table":{"a":"b","c":""}}'
+    assert decode_kv_table(b'{"table":{"a":"b","c":""}}') == {"a": "b", "c": ""}
     assert encode_kv_table({}) == b'{"table":{}}'
     assert decode_kv_table(b'{"table":{"a":"b","c":null}}') == {"a": "b"}
     with pytest.raises(DecodeError, match="key/value table"):

@@ -56,7 +56,8 @@ def test_how_a_member_runs():
     for spelling in (b'"cachedMsgSizeInMiB":2', b'"droped":true', b'"consumeOKTPS":1.5', KEY):
         assert spelling in body
     assert b"jstack" not in encode_consumer_running_info(ConsumerRunningInfo())
-    assert decode_consumer_running_info(b"{}") == ConsumerRunningInfo()
+    for empty in (b"{}", b'{"properties":null,"subscriptionSet":null,"mqTable":null}'):
+        assert decode_consumer_running_info(empty) == ConsumerRunningInfo()
     with pytest.raises(DecodeError):
         decode_consumer_running_info(b"{subscriptionSet:{}}" + b" ")
     with pytest.raises(DecodeError):

@@ -117,28 +117,6 @@ def example(kind):
     return msgspec.convert(values, kind)
 
 
-def test_a_coalesced_send_travels_with_its_lanes():
-    request = SendRecords(
-        targets=[Target("A", 0), Target("B", -1)],
-        target_of=b"\0\0\1\0",
-        sizes=b"\x64\0\0\0\xc8\0\0\0",
-        producer_group="p",
-        attempt=2,
-        wait=False,
-    )
-    assert decode_request(
-        decode_frame([encode_request(request, correlation=1, deadline_ms=1)])
-    ) == (request)
-    answer = SendRecordsResponse(
-        target_codes=[0, 17],
-        target_remarks=["", "no such topic"],
-        target_offsets=[10, -1],
-        runs=[(0, 1 << 50)],
-    )
-    reply = decode_frame([encode_reply(1, 0, "", answer)])
-    assert decode_reply(reply, SendRecordsResponse) == (0, "", answer)
-
-
 def test_the_largest_coalesced_send_and_its_answer_fit():
     request = SendRecords(
         targets=[Target("t" * 127, 0)] * 200,

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-from enum import Enum
 from functools import partial
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -27,26 +25,16 @@ from kourou.protocol.bodies import (
     statistics_bodies,
     status_bodies,
 )
-from kourou.protocol.bodies.config_bodies import encode_consumer_offsets, encode_delay_offsets
 from kourou.protocol.bodies.registration_body import BrokerRegistration
-from kourou.protocol.bodies.route_bodies import encode_kv_table, encode_topic_list
 from kourou.protocol.bodies.statistics_bodies import (
     decode_offset_table,
-    encode_correction_offsets,
     encode_offset_table,
 )
 from kourou.protocol.wire import properties_text
 from kourou.protocol.wire.json_bodies import (
     Shape,
-    choice,
-    items,
-    members,
-    queue_key,
-    queue_map,
-    queue_shape,
     reply_decoder,
     shape_decoder,
-    submap,
 )
 
 
@@ -99,44 +87,6 @@ def test_a_long_body_must_be_standard_json():
     assert reply_decoder(Point, "point")(b"{atX:5}" + blanks) == Point(at_x=5)
     with pytest.raises(DecodeError, match="longer than 8388608"):
         reply_decoder(Point, "point")(b"{atX:5}" + b" " * LENIENT_REPLY_BYTES_MAX)
-
-
-class Colour(Enum):
-    RED = "RED"
-    BLUE = "BLUE"
-
-
-def test_enums_by_name_and_by_number():
-    order = (Colour.BLUE, Colour.RED)
-    for spelling in ("RED", "red", " Red ", 1, "1", " 1", "01"):
-        assert choice(Colour, spelling, order) is Colour.RED
-    also = {"NAVY": Colour.BLUE}
-    assert choice(Colour, "navy", order, also) is Colour.BLUE
-    assert choice(Colour, "red", order, also) is Colour.RED
-    for wrong in ("GREEN", "", 2, -1, "2", "-1", "²", "9" * 5000):
-        with pytest.raises(ValueError):
-            choice(Colour, wrong, order)
-
-
-def test_queues_as_keys():
-    queue = MessageQueue("T", "b", 3)
-    assert queue_shape(queue).model() == queue
-    assert queue_map({queue_key(queue): "5"}, int, "table") == {queue: 5}
-    for key in ("T", (("topic", "T"),), (("topic", None), ("brokerName", "b"), ("queueId", 1))):
-        with pytest.raises(DecodeError, match="the body is not a valid table"):
-            queue_map({key: 5}, int, "table")
-
-
-def test_members_of_an_object():
-    assert submap({"a": {"b": 1}}, "a", "x") == {"b": 1}
-    assert submap({"a": None}, "a", "x") == submap({}, "a", "x") == {}
-    assert items({"a": [1]}, "a", "x") == [1]
-    assert items({"a": None}, "a", "x") == items({}, "a", "x") == []
-    for read, wrong in ((submap, []), (submap, 5), (items, {}), (items, "text")):
-        with pytest.raises(DecodeError):
-            read({"a": wrong}, "a", "x")
-    with pytest.raises(DecodeError):
-        members([], "x")
 
 
 # -- all bodies: what they decode from, what they encode to, and malformed input -------------------
@@ -352,15 +302,3 @@ def test_any_offset_table_comes_back(table, list_form):
 def test_a_thousand_queues_are_read_by_the_tolerant_reader():
     table = {MessageQueue("T", "b", number): number for number in range(1000)}
     assert decode_offset_table(encode_offset_table(table)) == table
-
-
-def test_encoded_bodies_are_standard_json_except_maps_with_queues():
-    for value in (
-        encode_offset_table({Q0: 5}, list_form=True),
-        encode_topic_list(["a"]),
-        encode_kv_table({"a": "b"}),
-        encode_consumer_offsets([("g", "t", {0: 1})]),
-        encode_delay_offsets({1: 2}),
-        encode_correction_offsets({0: 1}),
-    ):
-        msgspec.json.decode(value)

@@ -112,18 +112,6 @@ def test_the_writer_uses_the_standard_wherever_it_has_a_form():
     assert dumps(value) == '{"b":[1,2.5,null,true],"a":{"x":"ä\\n"},"3":[1,2]}'.encode()
 
 
-def test_the_writer_keeps_objects_as_keys():
-    text = dumps({"offsetTable": {QUEUE: 7}})
-    assert text == b'{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:7}}'
-
-
-def test_a_struct_may_be_a_value():
-    class Point(msgspec.Struct, rename="camel"):
-        max_offset: int
-
-    assert dumps({QUEUE: Point(5)}).endswith(b':{"maxOffset":5}}')
-
-
 JSON = st.recursive(
     st.none()
     | st.booleans()

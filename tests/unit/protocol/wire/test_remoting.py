@@ -261,15 +261,6 @@ def test_a_stream_is_cut_at_every_place():
         assert reader.pending_bytes == 0
 
 
-def test_a_stream_byte_by_byte():
-    stream = encode_command(COMMAND) * 3
-    reader = FrameReader()
-    found = []
-    for at in range(len(stream)):
-        found += reader.feed(stream[at : at + 1])
-    assert found == [COMMAND] * 3
-
-
 def test_bodies_do_not_change_when_the_reader_goes_on():
     reader = FrameReader()
     (first,) = reader.feed(encode_command(COMMAND))
