@@ -9,7 +9,6 @@ import sqlalchemy as sa
 
 from kourou.errors import ConfigError, Corrupt, MetadataUnavailable
 from kourou.eventstore.database import Database, sqlite_url, with_password
-from kourou.eventstore.postgres import connect_arguments
 
 
 @pytest.mark.parametrize(
@@ -64,21 +63,6 @@ def test_commits_are_on_disk_and_readers_do_not_wait(tmp_path: Path):
     database.close()
 
 
-def test_a_writer_that_raises_writes_nothing(tmp_path: Path):
-    database = Database(sqlite_url(tmp_path / "events.db"))
-
-    def fail() -> None:
-        with database.writing() as connection:
-            connection.exec_driver_sql("CREATE TABLE t (a)")
-            raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        fail()
-    with database.reading() as connection:
-        assert not sa.inspect(connection).has_table("t")
-    database.close()
-
-
 def test_a_second_writer_is_reported_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("kourou.eventstore.database.BUSY_TIMEOUT_MS", 1)
     database = Database(sqlite_url(tmp_path / "events.db"))
@@ -90,15 +74,6 @@ def test_a_second_writer_is_reported_after_a_while(tmp_path: Path, monkeypatch: 
     with database.writing(), pytest.raises(MetadataUnavailable, match="locked"):
         write()
     write()
-    database.close()
-
-
-def test_a_database_in_memory_is_one_for_all_connections():
-    database = Database("sqlite://")
-    with database.writing() as connection:
-        connection.exec_driver_sql("CREATE TABLE t (a)")
-    with database.reading() as connection:
-        assert sa.inspect(connection).has_table("t")
     database.close()
 
 
@@ -166,9 +141,3 @@ def test_two_passwords_are_one_too_many(tmp_path: Path):
     with pytest.raises(ConfigError, match="both"):
         with_password("postgresql://kourou@db/kourou?password=another", file)
     assert "another" not in str(refused.value)
-
-
-def test_postgresql_is_asked_for_texts_whatever_its_locale():
-    """A database in a bare locale (SQL_ASCII) would else answer bytes, which breaks at connect."""
-    url = sa.make_url("postgresql+psycopg://kourou@db/kourou")
-    assert connect_arguments(url)["client_encoding"] == "utf8"
