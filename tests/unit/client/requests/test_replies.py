@@ -194,6 +194,7 @@ async def test_a_requester_that_is_gone(asked, producing, tools) -> None:
         tools.no_reply_in_time(mq, asked)
         waiting = asyncio.create_task(mq.request("T", b"ping"))
         message = await received(other, asked, tools)
+        asked.faults[HeartBeat] = always(Answer(Code.SERVICE_NOT_AVAILABLE))  # or it is back
         asked.disconnect()
         with pytest.raises(ReplyNotTaken, match=r"channel of .* not found"):
             await other.reply(message, b"pong")
