@@ -17,7 +17,7 @@ import select
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -135,30 +135,34 @@ def run_until_stopped(
     _print(f"starting in {place}" + (" (Spark takes half a minute)" if pipeline else ""))
     with _started(place, settings, interruption) as cluster:
         watch = Supervisor(cluster, called_as, interruption)
-        is_stopping = False
         try:
             with _flights(cluster.address, called_as, wanted=flights):
                 try:
-                    lines = introduction(cluster, collector, called_as, lacking, flights=flights)
-                    for line in lines:
+                    for line in introduction(
+                        cluster, collector, called_as, lacking, flights=flights
+                    ):
                         _print(line)
                     _print(f"Ready in {time.monotonic() - began:.1f} s. Ctrl-C stops it.")
                     watch.run()
                     _print("no service is left")
                 except KeyboardInterrupt:
-                    is_stopping, interruption.asked = True, False
+                    interruption.asked = False
                     _print("stopping; a second Ctrl-C kills …")
-            is_stopping = True
             codes = cluster.stop()
         except KeyboardInterrupt:
-            if is_stopping:
+            if interruption.count > 1:
                 cluster.children.kill_all()
             raise
-    bad = {name: code for name, code in codes.items() if code and name not in watch.down}
-    if bad:
-        raise Unavailable(f"not everything stopped cleanly: {bad}", hint=f"logs are in {place}")
+    _require_clean({name: code for name, code in codes.items() if name not in watch.down}, place)
     _print(f"stopped; all messages are kept in {place}")
     return 0
+
+
+def _require_clean(codes: Mapping[str, int | None], place: Path) -> None:
+    """Raises Unavailable, with the exit codes that are not 0."""
+    bad = {name: code for name, code in codes.items() if code}
+    if bad:
+        raise Unavailable(f"not everything stopped cleanly: {bad}", hint=f"logs are in {place}")
 
 
 def _require_flights(wanted: bool) -> None:
@@ -178,10 +182,12 @@ class Interruption:
 
     def __init__(self) -> None:
         self.asked = False
+        self.count = 0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Record the signal and interrupt the running code."""
         self.asked = True
+        self.count += 1
         if not Interruption.forking:
             raise KeyboardInterrupt
 
