@@ -10,7 +10,7 @@ import asyncio
 import errno
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, redirect_stderr, redirect_stdout
+from contextlib import AbstractAsyncContextManager, closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -76,12 +76,8 @@ async def command(*arguments: str) -> tuple[int, str]:
     return await asyncio.to_thread(run), said.getvalue()
 
 
-@asynccontextmanager
-async def running(root: Path) -> AsyncIterator[Running]:
-    failures: list[BaseException] = []
-    async with served_here(BrokerService(settings_of(root)), failures, Running) as one:
-        yield one
-    assert failures == []
+def running(root: Path) -> AbstractAsyncContextManager[Running]:
+    return served_here(BrokerService(settings_of(root)), Running)
 
 
 def expire(root: Path, position: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +82,8 @@ class Running(ServedHere):
         ))  # fmt: skip
 
 
-@asynccontextmanager
-async def running(
-    settings: BrokerSettings, failures: list[BaseException] | None = None
-) -> AsyncIterator[Running]:
-    met: list[BaseException] = [] if failures is None else failures
-    async with served_here(BrokerService(settings), met, Running) as one:
-        yield one
-    assert met == []
+def running(settings: BrokerSettings) -> AbstractAsyncContextManager[Running]:
+    return served_here(BrokerService(settings), Running)
 
 
 async def decide_things(leader: Running) -> None:

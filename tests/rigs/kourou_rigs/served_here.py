@@ -91,11 +91,15 @@ Served = TypeVar("Served", bound=ServedHere)
 @asynccontextmanager
 async def served_here(
     service: BrokerService,
-    failures: list[BaseException],
     make: Callable[[BrokerService, Mapping[str, str]], Served],
+    failures: list[BaseException] | None = None,
 ) -> AsyncIterator[Served]:
-    """Start the service, and stop it cleanly; failures in the meantime are in `failures`."""
-    await service.recover(failures.append)
+    """Start the service, and stop it cleanly.
+
+    What fails in the meantime is added to `failures`; without them, nothing may fail.
+    """
+    failed: list[BaseException] = [] if failures is None else failures
+    await service.recover(failed.append)
     one = make(service, await service.serve())
     try:
         yield one
@@ -103,3 +107,4 @@ async def served_here(
         one.client.close()
         await service.drain()
         await service.stop()
+    assert failures is not None or failed == []

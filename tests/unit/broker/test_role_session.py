@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +71,10 @@ class Running(ServedHere):
         await self.settled()
 
 
-@asynccontextmanager
-async def running(
+def running(
     settings: BrokerSettings, failures: list[BaseException] | None = None
-) -> AsyncIterator[Running]:
-    """A service of which no part fails, unless the test collects what does."""
-    found: list[BaseException] = [] if failures is None else failures
-    async with served_here(BrokerService(settings), found, Running) as one:
-        yield one
-    assert failures is not None or found == []
+) -> AbstractAsyncContextManager[Running]:
+    return served_here(BrokerService(settings), Running, failures)
 
 
 @asynccontextmanager
