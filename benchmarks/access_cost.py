@@ -24,7 +24,6 @@ from pathlib import Path
 
 from kourou.service.os_processes import CpuReading
 from kourou.service.processes import Child, Children
-from kourou.service.secret_keys import new_key_line
 from kourou_bench.remoting_driver import (
     ADMINISTRATOR,
     SECRETS,
@@ -34,6 +33,7 @@ from kourou_bench.remoting_driver import (
     send_frame,
 )
 from kourou_rigs.certificates import Authority
+from kourou_rigs.key_folder import first_user
 
 BODY = b"x" * 1024
 CONNECTIONS, WINDOW = 8, 16
@@ -96,13 +96,6 @@ def all_situations(children: Children, folder: Path) -> list[Situation]:
     """Start both brokers; `open` is the first situation."""
     authority = Authority(folder / "tls", "benchmark")
     certificate, key = authority.pair("server")
-    access, first = folder / "access.keys", folder / "first"
-    for path, text in (
-        (access, new_key_line("one")),
-        (first, f"{ADMINISTRATOR}:{SECRETS[ADMINISTRATOR]}\n"),
-    ):
-        path.touch(0o600)
-        path.write_text(text)
     tls = {
         "tls.server.mode": "permissive",
         "tls.server.certPath": certificate,
@@ -110,7 +103,10 @@ def all_situations(children: Children, folder: Path) -> list[Situation]:
     }
     plain = start(children, folder, "open", tls)
     secured = start(
-        children, folder, "secured", {"accessKeyFile": access, "initialAdminFile": first}
+        children,
+        folder,
+        "secured",
+        first_user(folder, f"{ADMINISTRATOR}:{SECRETS[ADMINISTRATOR]}"),
     )
     context = ssl.create_default_context(cafile=str(authority.path))
     return [

@@ -36,7 +36,6 @@ from kourou.protocol import kernel
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.os_processes import CpuReading
 from kourou.service.processes import Children, free_port
-from kourou.service.secret_keys import new_key_line
 from kourou_bench.driving import DriverOptions
 from kourou_bench.flames import module_of
 from kourou_bench.gateway_run import LINES
@@ -47,6 +46,7 @@ from kourou_bench.rocketmq import JavaAtKourou
 from kourou_bench.rows import JAVA, ROWS, Name, Work
 from kourou_bench.session import Driver, ready_driver
 from kourou_bench.systems import FLUSH_TYPES, Gateway, Kourou, Running, RunningKourou, System
+from kourou_rigs.key_folder import first_user
 
 USUAL = ("send-1", "send-64", "send-1000", "batch-32", "tx-1", "tx-64")
 
@@ -103,14 +103,7 @@ class Remoting(Kourou):
         folder.mkdir(parents=True, exist_ok=True)
         broker = {"flushDiskType": FLUSH_TYPES[flush]}
         if self._users:
-            for key, text in (
-                ("accessKeyFile", new_key_line("one")),
-                ("initialAdminFile", f"{ADMINISTRATOR}:{SECRETS[ADMINISTRATOR]}\n"),
-            ):
-                path = folder / key
-                path.touch(0o600)
-                path.write_text(text)
-                broker[key] = str(path)
+            broker |= first_user(folder, f"{ADMINISTRATOR}:{SECRETS[ADMINISTRATOR]}")
         settings = ClusterSettings(broker=broker, namesrv={"zmqPort": str(port)})
         with LocalCluster(folder, settings) as cluster:
             self._brokers[port] = str(cluster.brokers[0].ready["tcp"])

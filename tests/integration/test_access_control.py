@@ -48,7 +48,6 @@ from kourou.protocol.request import Request
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand, decode_header, encode_command
 from kourou.service.processes import Child, Children
-from kourou.service.secret_keys import new_key_line
 from kourou.store.real_disk import RealDisk
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
@@ -59,6 +58,7 @@ from kourou.transport.zmq_client import ZmqConnection
 from kourou_rigs.access import send_to
 from kourou_rigs.certificates import Authority
 from kourou_rigs.forked_starts import run_kourou
+from kourou_rigs.key_folder import first_user
 from kourou_rigs.store import Draft, StoreWriter
 from kourou_rigs.transacting import end
 
@@ -69,19 +69,13 @@ WRITER, WRITER_SECRET = "orders-writer", "orders-secret"
 
 def conf_of(folder: Path, settings: Mapping[str, str]) -> Path:
     """Write the settings file of a broker in a folder, and what it names."""
-    key_file = folder / "access.keys"
-    if not key_file.exists():
-        key_file.touch(0o600)
-        key_file.write_text(new_key_line("one"))
-        (folder / "first-admin").write_text(f"{ROOT}:{ROOT_SECRET}\n")
     keys = {
         "listenPort": "0",
         "adminEnable": "false",
         "brokerIP1": "127.0.0.1",
         "mappedFileSizeCommitLog": str(1 << 20),
         "storePathRootDir": str(folder / "store"),
-        "accessKeyFile": str(key_file),
-        "initialAdminFile": str(folder / "first-admin"),
+        **first_user(folder, f"{ROOT}:{ROOT_SECRET}"),
         **settings,
     }
     conf = folder / "broker.conf"

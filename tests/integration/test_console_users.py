@@ -23,7 +23,6 @@ from kourou.model.topic import MessageQueue
 from kourou.protocol.bodies.access_bodies import AuditLine
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 from kourou.service.passwords import new_hash
-from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import make_pair, read_pair
 from kourou.transport.tls import ClientAuth, TlsMode
 from kourou_console.config import SignInMode
@@ -32,6 +31,7 @@ from kourou_console.operation import Operation
 from kourou_console.operations import OPERATIONS
 from kourou_rigs.certificates import Authority
 from kourou_rigs.console import ConsoleHere, HttpAnswer, HttpClient
+from kourou_rigs.key_folder import first_user
 from kourou_rigs.waiting import until
 
 PAIRS = ("server", "console", "ops", "app")
@@ -64,17 +64,13 @@ class Secured:
         self.folder = folder
         for name in PAIRS:
             make_pair(folder / "keys" / name, name, ["127.0.0.1"] if name == "server" else [])
-        access_keys, first = folder / "access.keys", folder / "first-admin"
-        access_keys.touch(0o600)
-        access_keys.write_text(new_key_line("one"))
-        first.write_text(f"ops:curve:{read_pair(self.pair('ops')).public}\n")
         server = {
             "curveKeyFile": str(self.pair("server")),
             "curveServerKey": str(self.servers),
             "curveClients": "any",
             "tcpEnable": "false",
         }
-        broker = {"accessKeyFile": str(access_keys), "initialAdminFile": str(first)}
+        broker = first_user(folder, f"ops:curve:{read_pair(self.pair('ops')).public}")
         console = {
             "curveKeyFile": str(self.pair("console")),
             "curveServerKey": str(self.servers),

@@ -33,10 +33,10 @@ from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.local_cluster import zmq_address
 from kourou.service.processes import Child, Children, free_port
-from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import make_pair, read_pair, write_public
 from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.access import send_to
+from kourou_rigs.key_folder import first_user
 
 TIMEOUT_MS = 20_000
 HERE = ["127.0.0.1"]
@@ -51,9 +51,7 @@ class Suite:
         self._folder, self._children = folder, children
         for name, hosts in {"namesrv": HERE, "broker": HERE, "ops": [], "reader": []}.items():
             make_pair(folder / "keys" / name, name, hosts)
-        (folder / "access.keys").touch(0o600)
-        (folder / "access.keys").write_text(new_key_line("one"))
-        (folder / "first-admin").write_text(f"root:{SECRETS['root']}\n")
+        self._first_user = first_user(folder, f"root:{SECRETS['root']}")
         self.zmq_port, self.tcp_port = free_port(), free_port()
         self.namesrv = self.start_name_server()
         self.broker = self.start_broker()
@@ -96,7 +94,7 @@ class Suite:
                 "brokerIP1": "127.0.0.1",
                 "mappedFileSizeCommitLog": str(1 << 20),
                 "storePathRootDir": str(self._folder / "store"),
-                "initialAdminFile": str(self._folder / "first-admin"),
+                "initialAdminFile": self._first_user["initialAdminFile"],
                 "curveServerKey": str(self.public("namesrv")),
                 "namesrvAddr": zmq_address(self.namesrv),
                 "registerNameServerPeriod": "60000",
@@ -106,7 +104,7 @@ class Suite:
     def _start(self, name: str, module: str, settings: dict[str, str]) -> Child:
         keys = {
             "adminEnable": "false",
-            "accessKeyFile": str(self._folder / "access.keys"),
+            "accessKeyFile": self._first_user["accessKeyFile"],
             "curveKeyFile": str(self.pair(name)),
             "curveClients": "any",
             **settings,

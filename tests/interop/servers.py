@@ -9,10 +9,10 @@ from pathlib import Path
 from kourou.model.ports import ZMQ_PORT_SHIFT
 from kourou.service.local_cluster import HOST, ClusterSettings, LocalCluster
 from kourou.service.processes import Child, free_port
-from kourou.service.secret_keys import new_key_line
 from kourou_bench.jars import fetched, read_list
 from kourou_bench.rocketmq import FAST_PORT_SHIFT, TIMEOUTS, started
 from kourou_bench.systems import wait_for_output
+from kourou_rigs.key_folder import first_user, write_access_keys
 
 SETTINGS = {
     "enablePropertyFilter": "true",
@@ -73,13 +73,9 @@ def secured_cluster(
     Without users the brokers could keep secrets, and are open to everybody.
     """
     folder.mkdir(parents=True)
-    keys, first = folder / "access.keys", folder / "first-administrator"
-    for file, text in ((keys, new_key_line("one")), (first, ":".join(ADMINISTRATOR) + "\n")):
-        file.touch(0o600)
-        file.write_text(text, encoding="utf-8")
-    settings = {"accessKeyFile": str(keys)}
+    settings = {"accessKeyFile": str(write_access_keys(folder))}
     if has_users:
-        settings |= {"aclEnable": "true", "initialAdminFile": str(first)}
+        settings = {"aclEnable": "true", **first_user(folder, ":".join(ADMINISTRATOR))}
     if brokers > 1:
         settings["listenPort"] = "0"  # each its own
     with kourou_cluster(folder / "cluster", settings, brokers=brokers) as cluster:

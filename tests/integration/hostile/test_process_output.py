@@ -25,12 +25,12 @@ from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import RemotingCommand
 from kourou.service.processes import Child, Children
-from kourou.service.secret_keys import new_key_line
 from kourou.transport.remoting_client import RemotingConnection
 from kourou_rigs.attacked import ASK_MS, ROOT, SECRETS, TILL, raw_frame, signed
 from kourou_rigs.certificates import Authority
 from kourou_rigs.forked_starts import run_kourou
 from kourou_rigs.hostile import fields_with
+from kourou_rigs.key_folder import first_user
 
 TEXTS = (
     "a\r\nb",
@@ -54,17 +54,13 @@ TEXTS = (
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Child]:
     """A broker process with an administrator, whose secret is in a file."""
-    for name, text in (("keys", new_key_line("one")), ("first", f"{ROOT}:{SECRETS[ROOT]}\n")):
-        (tmp_path / name).touch(0o600)
-        (tmp_path / name).write_text(text)
     keys = {
         "listenPort": "0",
         "brokerIP1": "127.0.0.1",
         "adminPort": "0",
         "mappedFileSizeCommitLog": str(1 << 20),
         "storePathRootDir": str(tmp_path / "store"),
-        "accessKeyFile": str(tmp_path / "keys"),
-        "initialAdminFile": str(tmp_path / "first"),
+        **first_user(tmp_path, f"{ROOT}:{SECRETS[ROOT]}"),
     }
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
@@ -172,7 +168,7 @@ async def test_no_text_forges_a_line_and_no_secret_is_written(
 
 def _check_secrets(folder: Path, shown: str, visible: bytes) -> None:
     """No secret, and not the key of the secrets, is in a page, a log, a file or `/proc`."""
-    key = (folder / "keys").read_text().strip().partition(":")[2]
+    key = (folder / "access.keys").read_text().strip().partition(":")[2]
     secrets = [key.encode(), base64.b64decode(key)]
     secrets += [form for one in SECRETS.values() for form in (
         one.encode(), base64.b64encode(one.encode())[:-4], one.encode().hex().encode(),

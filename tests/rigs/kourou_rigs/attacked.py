@@ -22,9 +22,9 @@ from kourou.protocol.request import Request
 from kourou.protocol.table import REQUESTS
 from kourou.protocol.wire.ext_fields import encode_ext_fields
 from kourou.protocol.wire.remoting import FrameReader, HeaderType, RemotingCommand
-from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import make_pair
 from kourou.transport.remoting_client import RemotingConnection
+from kourou_rigs.key_folder import first_user
 from kourou_rigs.served_here import ServedHere, served_here
 from kourou_rigs.waiting import until
 
@@ -182,11 +182,8 @@ async def broker_in(folder: Path, **settings: object) -> AsyncIterator[Attacked]
 @asynccontextmanager
 async def broker_with_users(folder: Path, **settings: object) -> AsyncIterator[Attacked]:
     """A broker with an administrator and a user of topics that begin with `orders`."""
-    keys, first = folder / "access.keys", folder / "first"
-    for path, text in ((keys, new_key_line("one")), (first, f"{ROOT}:{SECRETS[ROOT]}\n")):
-        path.touch(0o600)
-        path.write_text(text)
-    settings = {"access_key_file": keys, "initial_admin_file": first, **settings}
+    files = [Path(path) for path in first_user(folder, f"{ROOT}:{SECRETS[ROOT]}").values()]
+    settings = {"access_key_file": files[0], "initial_admin_file": files[1], **settings}
     async with broker_in(folder, **settings) as one:
         roles = tuple(map(parse_role, ("writer:orders", "operator:orders")))
         change = encode_user_change(UserChange(secret=SECRETS[TILL], roles=roles))

@@ -15,6 +15,26 @@ from kourou.service.secret_keys import new_key_line
 from kourou.transport.curve_keys import PairFile, make_pair, write_public
 
 
+def write_access_keys(folder: Path) -> Path:
+    """Write the key that encrypts secrets into a folder, if it is not there yet."""
+    path = folder / "access.keys"
+    if not path.exists():
+        path.touch(0o600)
+        path.write_text(new_key_line("one"), encoding="utf-8")
+    return path
+
+
+def first_user(folder: Path, line: str) -> dict[str, str]:
+    """Write the files of a broker with one administrator; returns the settings that name them.
+
+    `line` is NAME:SECRET, or NAME:curve:KEY.
+    """
+    first = folder / "first-admin"
+    first.touch(0o600)
+    first.write_text(line + "\n", encoding="utf-8")
+    return {"accessKeyFile": str(write_access_keys(folder)), "initialAdminFile": str(first)}
+
+
 class KeyFolder:
     """Makes the files; `hosts` has the address of each user that is a server."""
 
@@ -40,9 +60,8 @@ class KeyFolder:
 
     def users(self, text: str, secret: str) -> dict[str, str]:
         """Write the initial users, and the secret of `till`; the settings of the broker."""
-        users, access_keys = self.folder / "users.toml", self.folder / "access.keys"
+        users = self.folder / "users.toml"
         users.write_text(text)
         (self.folder / "till.secret").write_text(secret)
-        access_keys.touch(0o600)
-        access_keys.write_text(new_key_line("one"))
-        return {"accessKeyFile": str(access_keys), "initialUsersFile": str(users)}
+        keys = write_access_keys(self.folder)
+        return {"accessKeyFile": str(keys), "initialUsersFile": str(users)}
