@@ -34,27 +34,24 @@ UNITS_PER_LOOK = 16 * BLOCK_UNITS
 class StoredQueue:
     """The stored bytes of one queue: sums of its blocks from `first` to `next`."""
 
-    __slots__ = ("_blocks", "_first_block", "first", "next", "size_bytes")
+    __slots__ = ("_blocks", "first", "next", "size_bytes")
 
     def __init__(self, first: int) -> None:
         self.first = self.next = first
         self.size_bytes = 0
-        self._first_block = first // BLOCK_UNITS
         self._blocks: deque[int] = deque()
 
     def drop_before(self, first: int, measure: Callable[[int, int], int]) -> None:
         """Note that messages below offset `first` were deleted."""
-        while self._blocks and self._first_block < first // BLOCK_UNITS:
+        block = first // BLOCK_UNITS
+        for _ in range(min(len(self._blocks), block - self.first // BLOCK_UNITS)):
             self.size_bytes -= self._blocks.popleft()
-            self._first_block += 1
-        if self._blocks:
-            rest = measure(first, min(self.next, (self._first_block + 1) * BLOCK_UNITS))
-            self.size_bytes += rest - self._blocks[0]
-            self._blocks[0] = rest
-        else:
-            self._first_block = first // BLOCK_UNITS
         self.first = first
         self.next = max(self.next, first)
+        if self._blocks:
+            rest = measure(first, min(self.next, (block + 1) * BLOCK_UNITS))
+            self.size_bytes += rest - self._blocks[0]
+            self._blocks[0] = rest
 
     def count_to(self, end: int, units_max: int, measure: Callable[[int, int], int]) -> int:
         """Count messages below offset `end`; return how many, at most `units_max`."""
@@ -64,7 +61,7 @@ class StoredQueue:
             block = self.next // BLOCK_UNITS
             until = min(end, (block + 1) * BLOCK_UNITS)
             found = measure(self.next, until)
-            if block - self._first_block == len(self._blocks):
+            if block - self.first // BLOCK_UNITS == len(self._blocks):
                 self._blocks.append(0)
             self._blocks[-1] += found
             self.size_bytes += found
@@ -135,7 +132,7 @@ class StorageQuotas:
         if now_ms < self._look_ms:
             return
         self._look_ms = now_ms + LOOK_MS
-        before, self.full = self.full, self._over()
+        before, self.full = self.full, self._topics_over()
         for topic, why in self.full.items():
             if topic not in before:
                 yield LogWarning(
@@ -143,11 +140,11 @@ class StorageQuotas:
                     {"topic": topic, "why": why},
                 )
 
-    def _over(self) -> dict[str, str]:
+    def _topics_over(self) -> dict[str, str]:
         """Return the topics that are over a quota, and why."""
         if all(quota.stored_bytes is None for quota in self._quotas.table.values()):
             return {}
-        limited = {topic: quotas for topic in self._topics.table if (quotas := self._of(topic))}
+        limited = {topic: quotas for topic in self._topics.table if (quotas := self._limits(topic))}
         self._stored.begin(limited)
         used: Counter[QuotaKey] = Counter()
         for topic, quotas in limited.items():
@@ -165,8 +162,8 @@ class StorageQuotas:
                     )
         return full
 
-    def _of(self, topic: str) -> dict[QuotaKey, int]:
-        """Return the limits that a topic counts for."""
+    def _limits(self, topic: str) -> dict[QuotaKey, int]:
+        """Return the limits that the topic's messages count for."""
         names = {QuotaKind.TOPIC: topic, QuotaKind.USER: self._topics.creators.get(topic, "")}
         found: dict[QuotaKey, int] = {}
         for kind, name in names.items():
