@@ -150,10 +150,10 @@ class ProducerCore:
 
         self._terms: dict[tuple[int, bool, bool, bool, bool], Terms] = {}
         self._topics: dict[str, TopicTargets] = {}
-        self._keys = _KeysOfThread(self._born_host[:-4], count(chance.getrandbits(32)))
+        self._keys = _ThreadKeys(self._born_host[:-4], count(chance.getrandbits(32)))
         self.requests = session.requests
         self.replier = Replier(
-            session, settings.producer_group, settings.send_timeout_ms, lambda: self._keys.made
+            session, settings.producer_group, settings.send_timeout_ms, lambda: self._keys.generator
         )
 
     def port(self, loop: asyncio.AbstractEventLoop) -> LoopPort:
@@ -341,7 +341,7 @@ class ProducerCore:
         clock = self.clock
         now_ms = clock.now_ms()
         if unique_key is None:
-            unique_key = self._keys.made.next(now_ms)
+            unique_key = self._keys.generator.next(now_ms)
         span = None
         if self._tracing is not None:
             span, properties = self._tracing.sending(
@@ -364,7 +364,7 @@ class ProducerCore:
         """Do the same as `pending_send` for several messages, each with its target."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        unique_keys = unique_keys or self._keys.made.next_many(len(messages), now_ms)
+        unique_keys = unique_keys or self._keys.generator.next_many(len(messages), now_ms)
         pending: list[PendingSend] = []
         for index, (message, target, unique_key) in enumerate(
             zip(messages, targets, unique_keys, strict=True)
@@ -393,11 +393,11 @@ class ProducerCore:
         return pending
 
 
-class _KeysOfThread(threading.local):
-    """Makes the unique keys of messages: `made` belongs to the thread that reads it."""
+class _ThreadKeys(threading.local):
+    """The generator of unique keys of the thread that reads it."""
 
     def __init__(self, ip: bytes, numbers: Iterator[int]) -> None:
-        self.made = UniqKeyGenerator(ip, os.getpid(), next(numbers))
+        self.generator = UniqKeyGenerator(ip, os.getpid(), next(numbers))
 
 
 def _check_timeout(timeout_ms: Any) -> None:
