@@ -126,10 +126,7 @@ class SecuredBroker:
     def create_topics(self, *names: str) -> None:
         """Create topics of one queue, while there are no users."""
         for name in names:
-            request = UpdateAndCreateTopic(
-                topic=name, read_queue_nums=1, write_queue_nums=1, perm=6
-            )
-            reply = self.ask(ANYBODY, request)
+            reply = self.ask(ANYBODY, new_topic(name))
             assert reply.code == 0, reply.remark
 
     def create(self, by: Sender, name: str, *roles: str, secret: str = "", **fields: Any) -> Sender:
@@ -196,6 +193,11 @@ def signed_fields(sender: Sender, request: Request, *body: Buffer) -> dict[str, 
     }
     pieces = [bytes(piece) for piece in body]
     return {**fields, SIGNATURE: sign(fields, pieces, sender.secret)}
+
+
+def new_topic(name: str, perm: int = 6) -> UpdateAndCreateTopic:
+    """A request that creates a topic of one queue, or changes its permission."""
+    return UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=perm)
 
 
 def send_to(topic: str, **fields: Any) -> SendMessage:

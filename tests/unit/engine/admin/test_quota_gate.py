@@ -17,7 +17,7 @@ from kourou.model.limits import QUOTA_BURST_MS, QUOTA_DEBT_MS_MAX, QUOTA_DEBTS_M
 from kourou.model.quota import QuotaKind, QuotaUnit
 from kourou.protocol.bodies.heartbeat_body import ConsumerData, HeartbeatBody, encode_heartbeat
 from kourou.protocol.messages.access import SetAccessMode
-from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import (
     DeleteSubscriptionGroup,
     HeartBeat,
@@ -30,15 +30,14 @@ from kourou.protocol.messages.replication import FetchLog
 from kourou.protocol.messages.sends import SendRecords
 from kourou.protocol.record.layout import encode_batch
 from kourou.runtime import MEMBERS, Peer, Received, Reply, user_of_actor
-from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, secret_box, send_to
+from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, new_topic, secret_box, send_to
 from kourou_rigs.engine import Engine, pull
 
 KEY = LimitKey(QuotaKind.USER, "till", QuotaUnit.PUBLISH_BYTES)
 
 
 def topic(engine: Engine, name: str = "orders") -> None:
-    made = UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
-    assert engine.ask(made).code == Code.SUCCESS
+    assert engine.ask(new_topic(name)).code == Code.SUCCESS
 
 
 def limit(engine: Engine, kind: str, name: str, **limits: int) -> None:
@@ -219,7 +218,7 @@ def test_too_many_do_not_wait(orders: Engine, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_reply_that_waits_for_the_disk_anyway_waits_no_longer() -> None:
     engine = Engine(sync_flush=True)
-    made = UpdateAndCreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
+    made = new_topic("orders")
     engine.send(made)
     engine.send(SetQuota(kind="topic", name="orders", publish_messages=10))
     engine.flush()
@@ -453,10 +452,6 @@ def creating() -> tuple[SecuredBroker, Sender, Sender]:
     quota = SetQuota(kind="user", name="till", topics=2)
     assert broker.ask(root, quota).code == Code.SUCCESS
     return broker, root, till
-
-
-def new_topic(name: str, perm: int = 6) -> UpdateAndCreateTopic:
-    return UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=perm)
 
 
 def test_a_user_creates_so_many_topics_only(

@@ -10,19 +10,15 @@ from kourou.engine.admin import storage_quotas
 from kourou.engine.admin.storage_quotas import LOOK_MS, StoredBytes
 from kourou.errors import Code
 from kourou.model.quota import QuotaUnit
-from kourou.protocol.messages.broker_admin import DeleteTopicInBroker, UpdateAndCreateTopic
+from kourou.protocol.messages.broker_admin import DeleteTopicInBroker
 from kourou.protocol.messages.groups import UpdateAndCreateSubscriptionGroup
 from kourou.protocol.messages.quotas import RemoveQuota, SetQuota
 from kourou.protocol.messages.sends import ConsumerSendMsgBack
 from kourou.runtime import LogWarning
-from kourou_rigs.access import SecuredBroker, send_to
+from kourou_rigs.access import SecuredBroker, new_topic, send_to
 from kourou_rigs.engine import Engine
 
 BODY = b"x" * 1_000
-
-
-def new_topic(name: str) -> UpdateAndCreateTopic:
-    return UpdateAndCreateTopic(topic=name, read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
 @pytest.fixture
