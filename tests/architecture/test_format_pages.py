@@ -34,7 +34,7 @@ from kourou.store.log.verified import check_stored
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.recovery.recovery_point import FILE_BYTES
-from kourou.store.replica.epoch_file import MAGIC as EPOCHS_MAGIC
+from kourou.store.replica.replica_files import MAGIC as EPOCHS_MAGIC
 from kourou.store.retention.ages import AgeClock, Now
 from kourou.store.retention.deletion import load_queue_ends
 from kourou.store.store import Store

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kourou.store.replica.epoch_file import load_epochs
+from kourou.store.replica.replica_files import load_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost
 from kourou_rigs.parted import (

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kourou.store.paths import StorePaths
-from kourou.store.replica.epoch_file import save_epochs
+from kourou.store.replica.replica_files import save_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, follow, readable, small_settings

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 from kourou.store.paths import StorePaths
-from kourou.store.replica.epoch_file import save_epochs
+from kourou.store.replica.replica_files import save_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_rigs.store import Draft, StoreWriter, Written, follow, readable, small_settings

@@ -30,7 +30,7 @@ from kourou.replication.epochs import TruncateLog, next_epoch
 from kourou.replication.static_follower import FollowerStep
 from kourou.store.real_disk import RealDisk
 from kourou.store.replica.copies import Copies
-from kourou.store.replica.epoch_file import load_epochs
+from kourou.store.replica.replica_files import load_epochs
 from kourou.transport.busy_poll import BusyPoll
 from kourou.transport.zmq_client import ZmqConnection
 from kourou.transport.zmq_server import Inbound, ZmqServer

@@ -40,7 +40,7 @@ from kourou.replication.raft.node import PersistentState, RaftNode, RaftSettings
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 from kourou.store.replica.chunks import StoredChunk
-from kourou.store.replica.vote_file import StoredVote, VoteFile
+from kourou.store.replica.replica_files import StoredVote, VoteFile
 from kourou.store.store import Store
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk, open_file
 from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
 from kourou.store.recovery.restart import restart_log
-from kourou.store.replica.epoch_file import save_epochs
+from kourou.store.replica.replica_files import save_epochs
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 

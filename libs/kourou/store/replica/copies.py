@@ -31,7 +31,7 @@ from kourou.store.replica.chunks import (
     check_chunk,
     read_good,
 )
-from kourou.store.replica.epoch_file import save_epochs
+from kourou.store.replica.replica_files import save_epochs
 
 _PIECES_MAX = 1_024
 _JOINED_BYTES_MAX = 1 << 20

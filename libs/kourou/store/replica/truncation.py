@@ -38,7 +38,7 @@ from kourou.store.log.quarantine import Quarantine, save_quarantine
 from kourou.store.paths import NAME_DIGITS, StorePaths
 from kourou.store.recovery.recover import StoreParts
 from kourou.store.recovery.replay import is_boundary
-from kourou.store.replica.epoch_file import trim_epochs
+from kourou.store.replica.replica_files import trim_epochs
 
 _log = logging.getLogger("kourou.store")
 

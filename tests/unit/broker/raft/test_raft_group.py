@@ -17,7 +17,7 @@ from kourou.replication.epochs import TruncateLog
 from kourou.replication.raft import inputs as raft_inputs
 from kourou.replication.raft.effects import RoleChanged, Send
 from kourou.replication.raft.node import RaftSettings
-from kourou.store.replica.vote_file import StoredVote
+from kourou.store.replica.replica_files import StoredVote
 from kourou_rigs.clock import ManualClock
 
 SETTINGS = RaftSettings("g", "n0", ("n0", "n1", "n2"))

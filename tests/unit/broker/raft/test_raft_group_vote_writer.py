@@ -13,7 +13,7 @@ from kourou.broker.raft.raft_group import VoteWriter
 from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile
 from kourou.store.paths import StorePaths
-from kourou.store.replica.vote_file import MAGIC, StoredVote, VoteFile
+from kourou.store.replica.replica_files import VOTE_MAGIC, StoredVote, VoteFile
 from kourou.testing.disk import disk_with
 
 PATHS = StorePaths.under(Path("/store"))
@@ -104,7 +104,7 @@ async def test_after_a_stop_nothing_is_reported(bench: Bench) -> None:
 async def test_a_vote_that_cannot_be_known_keeps_the_member_shut(bench: Bench) -> None:
     bench.hand.save(StoredVote(1, "n0"))
     await bench.until_saved(1)
-    for copy in SealedFile(bench.disk, PATHS.vote, MAGIC).copies:
+    for copy in SealedFile(bench.disk, PATHS.vote, VOTE_MAGIC).copies:
         bench.disk.overwrite(copy, b"X", 0)
     with pytest.raises(Corrupt, match="must not vote twice"):
         bench.hand.read()

@@ -20,7 +20,7 @@ from kourou.events.control_events import EpochOpened, Recorded, TopicPut
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.model.topic import TopicConfig
-from kourou.store.replica.epoch_file import load_epochs
+from kourou.store.replica.replica_files import load_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.clock import ManualClock

@@ -11,34 +11,33 @@ from kourou.errors import Corrupt
 from kourou.store.config.sealed_file import SealedFile, seal, unseal
 from kourou.store.disk import write_atomically
 from kourou.store.paths import StorePaths
-from kourou.store.replica.epoch_file import MAGIC as EPOCHS
-from kourou.store.replica.epoch_file import load_epochs
-from kourou.store.replica.vote_file import MAGIC as VOTE
-from kourou.store.replica.vote_file import VoteFile
+from kourou.store.replica.replica_files import VOTE_MAGIC as EPOCHS
+from kourou.store.replica.replica_files import VOTE_MAGIC as VOTE
+from kourou.store.replica.replica_files import VoteFile, load_epochs
 from kourou.testing.disk import PowerLost, SimDisk, disk_with
 
 FOLDER = Path("/store/kourou")
 PATH = FOLDER / "thing"
-MAGIC = b"TST1"
+VOTE_MAGIC = b"TST1"
 
 
 def sealed(disk: SimDisk) -> SealedFile:
-    return SealedFile(disk, PATH, MAGIC)
+    return SealedFile(disk, PATH, VOTE_MAGIC)
 
 
 def test_every_flipped_bit_is_seen() -> None:
-    data = seal(MAGIC, 7, b"body of it")
-    assert unseal(MAGIC, data) == (7, b"body of it")
+    data = seal(VOTE_MAGIC, 7, b"body of it")
+    assert unseal(VOTE_MAGIC, data) == (7, b"body of it")
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
-        assert unseal(MAGIC, bytes(flipped)) is None, bit
+        assert unseal(VOTE_MAGIC, bytes(flipped)) is None, bit
 
 
 def test_every_torn_length_is_seen() -> None:
-    data = seal(MAGIC, 7, b"body of it")
-    assert all(unseal(MAGIC, data[:length]) is None for length in range(len(data)))
-    assert unseal(MAGIC, data + b"\0") is None
+    data = seal(VOTE_MAGIC, 7, b"body of it")
+    assert all(unseal(VOTE_MAGIC, data[:length]) is None for length in range(len(data)))
+    assert unseal(VOTE_MAGIC, data + b"\0") is None
     assert unseal(b"TST2", data) is None
 
 

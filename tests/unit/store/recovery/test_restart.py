@@ -7,8 +7,7 @@ import pytest
 from kourou.errors import ConfigError
 from kourou.store.paths import StorePaths
 from kourou.store.recovery.restart import restart_log
-from kourou.store.replica.epoch_file import load_epochs, save_epochs
-from kourou.store.replica.vote_file import StoredVote, VoteFile
+from kourou.store.replica.replica_files import StoredVote, VoteFile, load_epochs, save_epochs
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, delete_before, follow, readable, small_settings
