@@ -23,7 +23,7 @@ from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_request, encode_request
 from kourou.protocol.wire.remoting import HeaderType, Language, decode_command, encode_command
 from kourou.store.checkpoint import load_checkpoint
-from kourou.store.config.config_json import encode_offsets
+from kourou.store.config.config_files import encode_offsets
 from kourou.store.config.sealed_file import seal
 from kourou.store.config.shared_files import SharedFiles
 from kourou.store.disk import write_atomically

@@ -21,7 +21,7 @@ from kourou.eventstore.event_store import EventStore
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record.message_id import encode_offset_id
 from kourou.protocol.record.message_record import decode_record
-from kourou.store.config.config_json import (
+from kourou.store.config.config_files import (
     decode_delays,
     decode_groups,
     decode_offsets,

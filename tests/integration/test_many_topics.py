@@ -17,8 +17,14 @@ from kourou.model.topic import DataVersion, TopicConfig
 from kourou.protocol.messages.sends import SendRecords, Target
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_record import encode_draft
-from kourou.store.config.config_files import GROUPS, TOPICS
-from kourou.store.config.config_json import GroupTable, TopicTable, encode_groups, encode_topics
+from kourou.store.config.config_files import (
+    GROUPS,
+    TOPICS,
+    GroupTable,
+    TopicTable,
+    encode_groups,
+    encode_topics,
+)
 from kourou.store.real_disk import RealDisk, RealFile
 from kourou.testing.cluster_broker import MortalBroker
 from kourou.transport.zmq_client import ZmqConnection

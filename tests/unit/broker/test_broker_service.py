@@ -44,8 +44,7 @@ from kourou.service import admin_http as clear_text
 from kourou.service import loop as loop_module
 from kourou.service.admin_http import AdminHttp
 from kourou.service.secret_keys import new_key_line
-from kourou.store.config.config_files import TOPICS
-from kourou.store.config.config_json import TopicTable, encode_topics
+from kourou.store.config.config_files import TOPICS, TopicTable, encode_topics
 from kourou.telemetry.otlp_receiver import OtlpReceiver
 from kourou.transport import tcp_server
 from kourou.transport.zmq_client import ZmqConnection

@@ -23,10 +23,13 @@ from kourou.store.config.config_files import (
     OFFSETS,
     TOPICS,
     ConfigFiles,
+    GroupTable,
+    TopicTable,
+    progress_key,
     read_filters,
+    split_progress_key,
     write_filters,
 )
-from kourou.store.config.config_json import GroupTable, TopicTable, progress_key, split_progress_key
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 
