@@ -34,8 +34,7 @@ from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.store.recovery.recovery_point import FILE_BYTES
 from kourou.store.replica.replica_files import MAGIC as EPOCHS_MAGIC
-from kourou.store.retention.ages import AgeClock, Now
-from kourou.store.retention.deletion import load_queue_ends
+from kourou.store.retention import AgeClock, Now, load_queue_ends
 from kourou.store.store import Store
 from kourou.testing.disk import SimDisk
 from kourou_filter_server.sandbox import wire

@@ -19,7 +19,7 @@ OWN_AFFAIRS = {
     "libs/kourou/store/index/key_index.py": "files kept open",
     "libs/kourou/store/open_files.py": "files kept open",
     "libs/kourou/store/queues/consume_queue.py": "how a queue file is written",
-    "libs/kourou/store/retention/ages.py": "how far a clock is believed",
+    "libs/kourou/store/retention.py": "how far a clock is believed",
     "libs/kourou/transport/rate_limited_log.py": "kinds of log lines remembered",
     "libs/kourou/transport/zmq_socket.py": "sockets of one process",
     "libs/kourou/client/admin/topics.py": "how long we wait for our own topic",

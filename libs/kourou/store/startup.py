@@ -30,7 +30,7 @@ from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.store.recovery.recover import RecoveryReport, Signs, StoreParts, look_for_signs
 from kourou.store.recovery.recovery_point import load_recovery_point
 from kourou.store.replica.truncation import load_cut
-from kourou.store.retention.deletion import load_queue_ends, save_queue_ends
+from kourou.store.retention import load_queue_ends, save_queue_ends
 from kourou.store.settings import StoreSettings
 
 # -- the version of Kourou's own files, so that an older program refuses a newer store ------------

@@ -36,8 +36,7 @@ from kourou.store.recovery.replay import catch_up_index, runs
 from kourou.store.replica.copies import Copies
 from kourou.store.replica.replica_files import trim_epochs
 from kourou.store.replica.truncation import Cut, carry_out, forget_cut, prepare_cut
-from kourou.store.retention.ages import AgeClock
-from kourou.store.retention.deletion import Deletion, Reserve
+from kourou.store.retention import AgeClock, Deletion, Reserve
 from kourou.store.settings import StoreSettings
 from kourou.store.startup import (
     StoreLock,

@@ -20,7 +20,7 @@ from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarvin
 from kourou.engine.inputs import DiskMeasured, Input, LogShrunk
 from kourou.errors import DiskFull
 from kourou.store.disk import FULL, as_store_error
-from kourou.store.retention.ages import Now
+from kourou.store.retention import Now
 from kourou.store.store import Store
 
 _log = logging.getLogger("kourou.broker")

@@ -48,7 +48,7 @@ from kourou.store.queues.queue_table import ConsumeQueues
 from kourou.store.recovery.recovery_point import RecoveryPoint, load_recovery_points
 from kourou.store.recovery.replay import catch_up_index, claim_at, runs
 from kourou.store.recovery.scan import LogScan, Rules, log_scan
-from kourou.store.retention.deletion import QueueEnds, keep_queue_ends
+from kourou.store.retention import QueueEnds, keep_queue_ends
 
 
 @dataclass(frozen=True, slots=True)

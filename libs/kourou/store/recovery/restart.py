@@ -36,7 +36,7 @@ from kourou.store.log.commit_log import CommitLog
 from kourou.store.paths import StorePaths, start_of
 from kourou.store.replica.replica_files import remove_epochs, save_epochs
 from kourou.store.replica.truncation import save_aside
-from kourou.store.retention.deletion import QueueEnds, save_queue_ends
+from kourou.store.retention import QueueEnds, save_queue_ends
 from kourou.store.settings import StoreSettings
 from kourou.store.startup import StoreLock, check_format, make_directories, unusable, write_format
 

@@ -10,8 +10,8 @@ import pytest
 from kourou.engine.inputs import ClosedSegment
 from kourou.protocol.record.message_record import decode_record
 from kourou.store.real_disk import RealDisk
-from kourou.store.retention.ages import Now
-from kourou.store.retention.deletion import (
+from kourou.store.retention import (
+    Now,
     Reserve,
     keep_queue_ends,
     load_queue_ends,

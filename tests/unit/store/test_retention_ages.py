@@ -9,7 +9,7 @@ import pytest
 
 from kourou.store.log.segment import Segment
 from kourou.store.paths import StorePaths
-from kourou.store.retention.ages import SAVE_INTERVAL_MS, UNWATCHED_MS_MAX, AgeClock, Now
+from kourou.store.retention import SAVE_INTERVAL_MS, UNWATCHED_MS_MAX, AgeClock, Now
 from kourou.testing.disk import SimDisk
 
 PATHS = StorePaths.under(Path("/store"))
