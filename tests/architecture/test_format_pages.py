@@ -24,7 +24,7 @@ from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_reque
 from kourou.protocol.wire.remoting import HeaderType, Language, decode_command, encode_command
 from kourou.store.checkpoint import load_checkpoint
 from kourou.store.config.config_files import encode_offsets
-from kourou.store.config.sealed_file import SharedFiles, seal
+from kourou.store.config.durable_files import SharedFiles, seal
 from kourou.store.disk import write_atomically
 from kourou.store.index.index_file import IndexHeader
 from kourou.store.log.quarantine import Region, load_quarantine

@@ -27,7 +27,7 @@ from kourou.events.control_events import Cause, Event, KeyValueDeleted, KeyValue
 from kourou.events.stream import StreamKind
 from kourou.model.limits import KEY_VALUE_FILE_BYTES_MAX, KEY_VALUE_LENGTH_MAX, SETTING_LENGTH_MAX
 from kourou.protocol.wire import lenient_json
-from kourou.store.config.sealed_file import SharedFiles
+from kourou.store.config.durable_files import SharedFiles
 from kourou.store.disk import as_store_error
 from kourou.store.real_disk import RealDisk
 

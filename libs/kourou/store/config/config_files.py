@@ -37,7 +37,7 @@ from kourou.model.limits import CONFIG_FILE_BYTES_MAX, OWN_FILE_BYTES_MAX
 from kourou.model.subscription import GroupConfig
 from kourou.model.topic import DataVersion, Permission, TopicConfig
 from kourou.protocol.wire.lenient_json import loads
-from kourou.store.config.sealed_file import SharedFiles
+from kourou.store.config.durable_files import SharedFiles
 from kourou.store.disk import Disk, as_store_error, read_whole, write_atomically
 from kourou.store.paths import StorePaths
 

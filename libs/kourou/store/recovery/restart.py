@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kourou.errors import ConfigError
-from kourou.store.config.sealed_file import SealedFile
+from kourou.store.config.durable_files import SealedFile
 from kourou.store.disk import Disk
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.paths import StorePaths, start_of

@@ -28,7 +28,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kourou.errors import Corrupt
-from kourou.store.config.sealed_file import SealedFile
+from kourou.store.config.durable_files import SealedFile
 from kourou.store.disk import Disk
 from kourou.store.paths import StorePaths
 

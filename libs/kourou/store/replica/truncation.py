@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from kourou.errors import Corrupt, Rejected
 from kourou.model.limits import DIVERGED_BYTES_MAX, DIVERGED_FILES_MAX
-from kourou.store.config.sealed_file import SealedFile
+from kourou.store.config.durable_files import SealedFile
 from kourou.store.disk import FULL, Disk
 from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, save_quarantine

@@ -11,7 +11,7 @@ import pytest
 
 from kourou.broker.raft.raft_group import VoteWriter
 from kourou.errors import Corrupt
-from kourou.store.config.sealed_file import SealedFile
+from kourou.store.config.durable_files import SealedFile
 from kourou.store.paths import StorePaths
 from kourou.store.replica.replica_files import VOTE_MAGIC, StoredVote, VoteFile
 from kourou.testing.disk import disk_with

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kourou.errors import Corrupt
-from kourou.store.config.sealed_file import SealedFile
+from kourou.store.config.durable_files import SealedFile
 from kourou.store.paths import StorePaths
 from kourou.store.replica.replica_files import (
     MAGIC,

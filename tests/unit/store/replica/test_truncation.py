@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from kourou.errors import Corrupt, Rejected, StoreFaulted
-from kourou.store.config.sealed_file import SealedFile
+from kourou.store.config.durable_files import SealedFile
 from kourou.store.replica import truncation as cutting
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.parted import (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kourou.errors import Corrupt
-from kourou.store.config.sealed_file import SealedFile, seal, unseal
+from kourou.store.config.durable_files import SealedFile, seal, unseal
 from kourou.store.disk import write_atomically
 from kourou.store.paths import StorePaths
 from kourou.store.replica.replica_files import VOTE_MAGIC as EPOCHS
