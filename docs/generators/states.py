@@ -12,14 +12,14 @@ from generators.tables import code, document, head, link, paragraph, table
 
 from kourou.client.consumer.puller import SWIFT_MS, PullAction, step_after
 from kourou.client.settings.client_settings import ConsumerSettings
+from kourou.engine.disk_pressure import DiskLevel, DiskPressure
 from kourou.engine.policy import BrokerPolicy
-from kourou.engine.retention.disk_pressure import DiskLevel, DiskPressure
 from kourou.errors import Code
 from kourou.protocol.table import PULL_ANSWERS
 from kourou.service.lifecycle import STEPS, ExitCode, Phase
 
 LIFE = "libs/kourou/service/lifecycle.py"
-DISK = "libs/kourou/engine/retention/disk_pressure.py"
+DISK = "libs/kourou/engine/disk_pressure.py"
 PULL = "libs/kourou/client/consumer/puller.py"
 
 ABOUT = """\

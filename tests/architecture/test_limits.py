@@ -11,7 +11,7 @@ OWN_AFFAIRS = {
     "libs/kourou/telemetry/tracing_setup.py": "the exporter's own queue and its end",
     "libs/kourou/telemetry/metrics.py": "the size of our own page",
     "libs/kourou/engine/admin/topic_table.py": "the permission bits there are",
-    "libs/kourou/engine/retention/plan.py": "segments one forced pass takes",
+    "libs/kourou/engine/retention.py": "segments one forced pass takes",
     "libs/kourou/eventstore/event_store.py": "rows of one read of ours",
     "libs/kourou/eventstore/database.py": "the database's journal and password file",
     "libs/kourou/service/lifecycle.py": "how long our own stop may take",

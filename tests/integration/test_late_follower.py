@@ -24,7 +24,7 @@ from kourou.cli.main import main
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.control import CONTROL, encode_state
 from kourou.engine.policy import BrokerRole
-from kourou.engine.retention.retention_handler import RetentionHandler
+from kourou.engine.retention import RetentionHandler
 from kourou.eventstore.event_store import EventStore
 from kourou.model.names import CONTROL_TOPIC
 from kourou.protocol.messages.broker_admin import (

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kourou.engine.control import ControlState
+from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.groups.membership import GroupMembership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.policy import BrokerPolicy
 from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.sends.appends import Appends
 from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.deduplication import Deduplication

@@ -29,7 +29,7 @@ from kourou.engine.pulls.moved_offsets import MovedOffsets
 from kourou.engine.pulls.pull_handler import PullHandler
 from kourou.engine.pulls.query_handler import OffsetHandler, QueryHandler
 from kourou.engine.pulls.send_back import SendBackHandler
-from kourou.engine.retention.retention_handler import RetentionHandler
+from kourou.engine.retention import RetentionHandler
 from kourou.engine.sends.reply_handler import ReplyHandler
 from kourou.engine.sends.send_handler import CoalescedSends, SendHandler
 from kourou.engine.sends.single_sends import CoalescedSingleSends, SingleSends

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from kourou.authorization.request_gate import SecretBox
 from kourou.engine.context import BrokerContext
 from kourou.engine.control import ControlState
+from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.groups.membership import GroupMembership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.groups.subscriptions import SubscriptionPolicy
 from kourou.engine.policy import EffectivePolicy
 from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.roles.role import STANDALONE, RoleSettings
 from kourou.engine.sends.appends import Appends, LogEnd
 from kourou.engine.sends.confirmations import CommitStart

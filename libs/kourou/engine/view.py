@@ -14,12 +14,12 @@ from kourou.authorization.request_gate import DecisionCounts
 from kourou.engine.admin.quota_gate import QuotaOutcome
 from kourou.engine.control import ControlState
 from kourou.engine.delays.delivery import DelayFigures
+from kourou.engine.disk_pressure import DiskPressure
 from kourou.engine.groups.membership import GroupMembership
 from kourou.engine.groups.progress import Commits
 from kourou.engine.parts import BrokerParts
 from kourou.engine.policy import EffectivePolicy, TopicRules
 from kourou.engine.ports import StoreView
-from kourou.engine.retention.disk_pressure import DiskPressure
 from kourou.engine.statistics import Statistics
 from kourou.engine.traffic import Traffic
 from kourou.events.control_events import Event

@@ -15,7 +15,7 @@ from kourou.engine.admin.history import BeginningFound, BeginningQuestion
 from kourou.engine.admin.log_bootstrap import next_control_offset, queue_ends_of
 from kourou.engine.context import BrokerContext
 from kourou.engine.effects import AskHistory, Effect
-from kourou.engine.retention.retention_handler import RetentionHandler
+from kourou.engine.retention import RetentionHandler
 from kourou.engine.roles.role import Role
 from kourou.errors import Code, Corrupt, Rejected, Throttled
 from kourou.model.limits import DAMAGE_LENGTH_MAX, FETCH_BYTES_MAX, HISTORY_WAIT_MS_MAX

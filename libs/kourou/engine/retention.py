@@ -1,4 +1,6 @@
-"""Decides when the old end of the log is deleted, and reports what consumers lose.
+"""Retention of the log: which part may be deleted, and when.
+
+Decides when the old end of the log is deleted, and reports what consumers lose.
 
 State: soft (the pass that is due, reported warnings, counts). After a restart in an hour of
 deleteWhen a pass is due again, which deletes only what is expired.
@@ -10,22 +12,34 @@ Invariants:
   clock says, and each deletes at most a quarter of the segments
 - below CLEANING, no control event is deleted that the event store lacks
 - one deletion runs at a time
+
+Decides which part of the log may be deleted, and which groups lose messages.
+
+Rules, as in RocketMQ (for the differences see docs/decisions/0030):
+- only whole segments, oldest first, never the one being written
+- a segment is expired if it was closed at least fileReservedTime ago, consumed or not, including
+  dead letters
+- one pass deletes at most a quarter of the segments (but at least one) because of their age
+- nothing is deleted by force if deleting everything would not bring the disk below its threshold
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kourou.engine.context import BrokerContext
+from kourou.engine.control import ControlState
+from kourou.engine.disk_pressure import DiskLevel
 from kourou.engine.effects import CleanProjections, DeleteLogBefore, DiskStarving, Effect
+from kourou.engine.groups.progress import Commits
 from kourou.engine.inputs import ClosedSegment, DiskMeasured
-from kourou.engine.retention import plan as retention
-from kourou.engine.retention.disk_pressure import DiskLevel
+from kourou.engine.ports import StoreView
 from kourou.errors import KourouError
 from kourou.events.control_events import Cause, Event, LogDeleted, UnreadExpiring, UnreadSpan
 from kourou.model.limits import UNREAD_SPANS_MAX
+from kourou.model.names import CONTROL_TOPIC, retry_topic
 from kourou.model.units import HOUR_MS
 from kourou.protocol.messages.broker_admin import (
     CleanExpiredConsumeQueue,
@@ -33,6 +47,110 @@ from kourou.protocol.messages.broker_admin import (
 )
 from kourou.protocol.request import Request
 from kourou.runtime import LogWarning, Received, Reply
+
+PASS_INTERVAL_MS = HOUR_MS
+"""The time between two passes that delete because of age."""
+
+PASS_SHARE = 4
+FORCED_SEGMENTS_MAX = 10
+"""The most segments deleted at once by force, as in RocketMQ; then the disk is measured again."""
+
+
+def older_than(segments: Sequence[ClosedSegment], age_ms: int) -> int:
+    """Return how many of the oldest segments have reached an age."""
+    for count, segment in enumerate(segments):
+        if segment.age_ms < age_ms:
+            return count
+    return len(segments)
+
+
+def pass_share(segments: Sequence[ClosedSegment]) -> int:
+    """Return how many segments one pass may delete because of their age."""
+    return max(1, len(segments) // PASS_SHARE)
+
+
+def warning_ms(reserved_ms: int) -> int:
+    """Return how long before messages expire the groups that have not read them are reported."""
+    return min(reserved_ms // 4, 6 * HOUR_MS)
+
+
+def relief(segments: Sequence[ClosedSegment], over_bytes: int) -> int | None:
+    """Return how many of the oldest segments free `over_bytes`; None if all do not suffice."""
+    freed = 0
+    for count, segment in enumerate(segments, 1):
+        freed += segment.end - segment.start
+        if freed >= over_bytes:
+            return count
+    return None
+
+
+def up_to(segments: Sequence[ClosedSegment], position: int) -> Sequence[ClosedSegment]:
+    """Return the segments that are completely below a position."""
+    return [segment for segment in segments if segment.end <= position]
+
+
+def unread_before(
+    view: StoreView, control: ControlState, commits: Commits, end: int
+) -> list[UnreadSpan]:
+    """Return what registered groups have not consumed of the log below position `end`.
+
+    A group counts in the queues in which it ever committed an offset, and in those of its retry
+    topic, which no other group reads.
+    """
+    spans: list[UnreadSpan] = []
+    for group, topic, queue_id, offset in _reading(view, control, commits):
+        known = view.queue_range(topic, queue_id)
+        if known is None or offset >= known[1]:
+            continue
+        first = max(offset, known[0])
+        if view.offset_position(topic, queue_id, first) >= end:
+            continue  # the usual case: one lookup
+        after = view.offset_at(topic, queue_id, end)
+        if after > first:
+            spans.append(UnreadSpan(group, topic, queue_id, first, after))
+    return spans
+
+
+def _reading(
+    view: StoreView, control: ControlState, commits: Commits
+) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (group, topic, queue ID, next offset) of all that registered groups read."""
+    for group, topic, queues in commits.entries():
+        if group in control.groups:
+            for queue_id, offset in queues.items():
+                yield group, topic, queue_id, offset
+    for config in control.groups:
+        topic = retry_topic(config.name)
+        for queue_id in view.queue_ids(topic):
+            if commits.offset(config.name, topic, queue_id) is None:
+                yield config.name, topic, queue_id, 0
+
+
+def first_unread(view: StoreView, spans: Sequence[UnreadSpan]) -> int:
+    """Return the position of the oldest message in `spans`, which must not be empty."""
+    positions = (view.offset_position(span.topic, span.queue_id, span.first) for span in spans)
+    return min(max(position, 0) for position in positions)
+
+
+def unprojected_from(view: StoreView, events_projected: int | None) -> int | None:
+    """Return the position of the first control event that the event store lacks, or None.
+
+    `events_projected`: how many it has, None if there is no event store.
+    """
+    known = view.queue_range(CONTROL_TOPIC, 0)
+    if events_projected is None or known is None or events_projected >= known[1]:
+        return None
+    return max(view.offset_position(CONTROL_TOPIC, 0, max(events_projected, known[0])), 0)
+
+
+def by_group(spans: Sequence[UnreadSpan]) -> dict[tuple[str, str], int]:
+    """Count the messages in `spans` by (topic, group)."""
+    counts: dict[tuple[str, str], int] = {}
+    for span in spans:
+        key = (span.topic, span.group)
+        counts[key] = counts.get(key, 0) + span.end - span.first
+    return counts
+
 
 EXPIRED, DISK, FORCED, ASKED = "expired", "disk", "forced", "asked"
 """Why segments were deleted: expiry, an almost full disk, a full one, an operator's request."""
@@ -138,14 +256,14 @@ class RetentionHandler:
     # -- deleting -----------------------------------------------------------------------------
 
     def _delete(self, now_ms: int, disk: DiskMeasured) -> list[Effect]:
-        segments = retention.up_to(disk.segments, disk.deletable_end)
+        segments = up_to(disk.segments, disk.deletable_end)
         if not segments:
             self._asked = self._due = False
             return []
         level = self._pressure.level
         reserved_ms = self._policy.reserved_hours * HOUR_MS
-        expired = segments[: retention.older_than(segments, reserved_ms)]
-        share = retention.pass_share(disk.segments)
+        expired = segments[: older_than(segments, reserved_ms)]
+        share = pass_share(disk.segments)
         if expired and level >= DiskLevel.CLEANING:
             return self._go(disk, expired[:share], DISK)
         if level >= DiskLevel.FORCING:
@@ -159,17 +277,17 @@ class RetentionHandler:
         if not self._due or now_ms < self._next_pass_ms or not safe:
             return warnings if self._due else []
         self._due = len(expired) > share  # a pass that reached its limit continues an hour later
-        self._next_pass_ms = now_ms + retention.PASS_INTERVAL_MS
+        self._next_pass_ms = now_ms + PASS_INTERVAL_MS
         return warnings + self._go(disk, safe[:share], EXPIRED)
 
     def _projected_part(
         self, disk: DiskMeasured, expired: Sequence[ClosedSegment]
     ) -> tuple[Sequence[ClosedSegment], list[Effect]]:
         """Return the segments that can be deleted without a loss of history."""
-        unprojected = retention.unprojected_from(self._view, disk.events_projected)
+        unprojected = unprojected_from(self._view, disk.events_projected)
         if unprojected is None:
             return expired, []
-        safe = retention.up_to(expired, unprojected)
+        safe = up_to(expired, unprojected)
         if len(safe) == len(expired):
             return expired, []
         return safe, self._warn_once(
@@ -191,7 +309,7 @@ class RetentionHandler:
                 )
             )
         over = self._pressure.bytes_over()
-        count = retention.relief(segments, over) if over > 0 else int(disk.full)
+        count = relief(segments, over) if over > 0 else int(disk.full)
         if count is None:
             return self._warn_once(
                 LogWarning(
@@ -201,11 +319,11 @@ class RetentionHandler:
                     {"used_percent": percent},
                 )
             )
-        chosen = segments[: min(count, retention.FORCED_SEGMENTS_MAX)]
+        chosen = segments[: min(count, FORCED_SEGMENTS_MAX)]
         if chosen and not policy.lose_unconsumed:
             unread = self._unread(chosen[-1].end)
             if unread:
-                chosen = retention.up_to(chosen, retention.first_unread(self._view, unread))
+                chosen = up_to(chosen, first_unread(self._view, unread))
             if not chosen:
                 return self._warn_once(
                     LogWarning(
@@ -238,7 +356,7 @@ class RetentionHandler:
         self._deleting = True
         self._reported = ""
         self.deleted[reason] += len(chosen)
-        for key, count in retention.by_group(unread).items():
+        for key, count in by_group(unread).items():
             self.unread_deleted[key] += count
         return [*effects, DeleteLogBefore(end)]
 
@@ -247,14 +365,14 @@ class RetentionHandler:
     def _warn(self, now_ms: int, disk: DiskMeasured) -> list[Effect]:
         """Record early which groups have not read messages that expire soon or are expired."""
         reserved_ms = self._policy.reserved_hours * HOUR_MS
-        ahead_ms = retention.warning_ms(reserved_ms)
-        count = retention.older_than(disk.segments, reserved_ms - ahead_ms)
+        ahead_ms = warning_ms(reserved_ms)
+        count = older_than(disk.segments, reserved_ms - ahead_ms)
         end = disk.segments[count - 1].end if count else 0
         if end == self._looked_to and now_ms < self._look_again_ms:
             return []
         self._looked_to, self._look_again_ms = end, now_ms + WARN_AGAIN_MS
         unread = self._unread(end) if count else []
-        self.unread_expiring = retention.by_group(unread)
+        self.unread_expiring = by_group(unread)
         if not unread or end <= self._warned_to:
             return []
         self._warned_to = end
@@ -271,7 +389,7 @@ class RetentionHandler:
         ]
 
     def _unread(self, end: int) -> list[UnreadSpan]:
-        read = retention.unread_before(self._view, self._control, self._commits, end)
+        read = unread_before(self._view, self._control, self._commits, end)
         return read + self._waiting_before(end)
 
     # -- reports ------------------------------------------------------------------------------
@@ -305,7 +423,7 @@ def _parts(unread: Sequence[UnreadSpan]) -> list[tuple[UnreadSpan, ...]]:
 
 
 def _named(unread: Sequence[UnreadSpan]) -> str:
-    counts = retention.by_group(unread)
+    counts = by_group(unread)
     named = [
         f"group {group} ({count} messages of {topic})"
         for (topic, group), count in sorted(counts.items())[:_NAMED_MAX]

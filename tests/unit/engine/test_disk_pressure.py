@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kourou.engine.disk_pressure import DiskLevel, DiskPressure
 from kourou.engine.policy import EffectivePolicy
-from kourou.engine.retention.disk_pressure import DiskLevel, DiskPressure
 
 TB = 10**12
 
