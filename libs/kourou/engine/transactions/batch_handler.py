@@ -22,8 +22,8 @@ from kourou.engine.context import BrokerContext
 from kourou.engine.effects import Effect
 from kourou.engine.sends.appends import Target
 from kourou.engine.transactions import batches as rules
-from kourou.engine.transactions.batch_halves import BatchPart
 from kourou.engine.transactions.batch_log import BatchLog
+from kourou.engine.transactions.batches import BatchPart
 from kourou.engine.transactions.half_messages import (
     COMMIT,
     OP_TARGET,

@@ -18,7 +18,7 @@ import numpy as np
 from kourou.engine.context import BrokerContext
 from kourou.engine.ports import ANYWHERE
 from kourou.engine.sends.appends import AppendResult, Numbers, Target
-from kourou.engine.transactions.batch_halves import BatchPart
+from kourou.engine.transactions.batches import BatchPart
 from kourou.engine.transactions.half_messages import (
     HALF_TARGET,
     OP_TARGET,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from kourou.engine.groups.progress import Commits
 from kourou.engine.ports import ANYWHERE, StoreView
-from kourou.engine.transactions.batch_halves import BatchHalves
+from kourou.engine.transactions.batches import BatchHalves
 from kourou.engine.transactions.half_messages import (
     HALF_TARGET,
     OP_TARGET,
