@@ -13,9 +13,8 @@ from kourou.replication.progress import Event, FollowerProgress
 from kourou.replication.raft import election, node
 from kourou.replication.raft.effects import Committed, Effect, RaftRole, SaveVote, Send
 from kourou.replication.raft.election import Ballot, Candidate, Joining
-from kourou.replication.raft.follower import RaftFollower
+from kourou.replication.raft.follower import Fit, OwnLog, RaftFollower
 from kourou.replication.raft.leader import Admission, LeaderLease, RaftLeader
-from kourou.replication.raft.own_log import Fit, OwnLog
 from kourou.replication.raft.role import TransitionCause
 from kourou_rigs import raft_node
 from kourou_rigs.raft_disk import MemberDisk, opening_cell

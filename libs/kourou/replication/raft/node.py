@@ -47,10 +47,9 @@ from kourou.replication.raft.election import (
     may_judge,
     may_vote,
 )
-from kourou.replication.raft.follower import RaftFollower
+from kourou.replication.raft.follower import OwnLog, RaftFollower
 from kourou.replication.raft.inputs import Buffer, Chance, Input, PieceSource
 from kourou.replication.raft.leader import RaftLeader
-from kourou.replication.raft.own_log import OwnLog
 from kourou.replication.raft.role import RoleBehavior, Stopped, TransitionCause
 
 

@@ -15,8 +15,8 @@ from kourou.replication.raft.effects import (
     SaveVote,
     TransferFailed,
 )
+from kourou.replication.raft.follower import Fit, OwnLog
 from kourou.replication.raft.node import TRANSITIONS, PersistentState
-from kourou.replication.raft.own_log import Fit, OwnLog
 from kourou.replication.raft.role import TransitionCause
 from kourou_rigs.raft_member import GROUP, MemberKit, chunk, vote
 
