@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
-from kourou.client.admin.message_tracks import TrackKind
+from kourou.client.admin.messages import TrackKind
 from kourou.client.requests.replies import ReplyTimedOut
 from kourou.model.subscription import ConsumeFromWhere
 from kourou.protocol.record.message_trace import Consumed, ConsumeStarted, Published, TraceKind

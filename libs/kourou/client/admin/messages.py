@@ -1,16 +1,19 @@
 """Message queries by ID, key, time or queue offset; consume status and trace; queue reading.
 
 State: none, except which broker replied last to a read of a queue.
+
+The consume status of a message in one group, derived from the brokers' replies.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Self, TypeVar
 
 from kourou.client.admin.base_api import ADMIN_TIMEOUT_MS, AdminApi
-from kourou.client.admin.message_tracks import MessageTrack, track
 from kourou.client.consumer.pull_consumer import PullResult, result_of
 from kourou.client.consumer.puller import Puller, PullParams
 from kourou.client.consumer.received import ReceivedMessage, from_record, from_records
@@ -28,9 +31,17 @@ from kourou.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kourou.filtering.subscriptions import selects
 from kourou.model.limits import PULL_MESSAGES_MAX, PULL_SIZE_BYTES_MAX, QUERY_MESSAGES_MAX
 from kourou.model.names import READER_GROUP, TRACE_TOPIC
-from kourou.model.subscription import MATCH_ALL
+from kourou.model.subscription import (
+    MATCH_ALL,
+    SQL92,
+    TAG,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
 from kourou.model.topic import MessageQueue
 from kourou.model.units import NEVER_MS
 from kourou.protocol.bodies.config_bodies import decode_delay_offsets
@@ -408,3 +419,89 @@ class Reading(AdminApi):
         if address is None:
             raise Unavailable(f"broker {broker_name} has no leader")
         return decode_delay_offsets(body_of(await self._ask(address, GetAllDelayOffset())))
+
+
+class TrackKind(StrEnum):
+    """RocketMQ's `TrackType`, with its spelling."""
+
+    CONSUMED = "CONSUMED"  # the group has committed past it
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"  # past it, and excluded by tag or SQL92
+    PULL = "PULL"  # the group pulls and manages its own offsets
+    NOT_CONSUME_YET = "NOT_CONSUME_YET"  # the group has not committed past it
+    NOT_ONLINE = "NOT_ONLINE"  # no consumer is connected
+    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"  # every consumer has its own offsets
+    UNKNOWN = "UNKNOWN"  # the broker did not reply, or a Python filter decided
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTrack:
+    """The status of a message in one group.
+
+    `consumed` is whether the group has committed past the message, whether or not a consumer is
+    connected; None if unknown. `offset` is the next offset that the group will receive of that
+    queue.
+    """
+
+    group: str
+    kind: TrackKind
+    consumed: bool | None = None
+    offset: int | None = None
+    reason: str = ""
+
+
+def track(
+    group: str,
+    connected: ConsumerConnection | KourouError,
+    progress: OffsetWrapper | KourouError | None,
+    topic: str,
+    offset: int,
+    properties: Mapping[str, str],
+) -> MessageTrack:
+    """Return the status of the message of `topic` at `offset`.
+
+    `progress` is the group's offset in the message's queue.
+    """
+    where = progress.consumer_offset if isinstance(progress, OffsetWrapper) else None
+    consumed = None if where is None else where > offset
+    if isinstance(connected, KourouError):
+        away = connected.wire_code == Code.CONSUMER_NOT_ONLINE
+        kind = TrackKind.NOT_ONLINE if away else TrackKind.UNKNOWN
+        return MessageTrack(group, kind, consumed, where, str(connected))
+    if connected.message_model is MessageModel.BROADCASTING:
+        return MessageTrack(group, TrackKind.CONSUME_BROADCASTING)
+    if connected.consume_type is ConsumeType.CONSUME_ACTIVELY:
+        return MessageTrack(group, TrackKind.PULL, consumed, where)
+    if consumed is None:
+        reason = (
+            str(progress)
+            if isinstance(progress, KourouError)
+            else "its queue is not reported by the broker"
+        )
+        return MessageTrack(group, TrackKind.UNKNOWN, None, None, reason)
+    if not consumed:
+        return MessageTrack(group, TrackKind.NOT_CONSUME_YET, False, where)
+    subscription = connected.subscriptions.get(topic)
+    wants = True if subscription is None else _matches(subscription, properties)
+    if wants is None:
+        assert subscription is not None, "nothing else is unknown"
+        reason = (
+            "the group consumed past it; whether the filter "
+            f"{subscription.expression} accepted it is not checked here"
+        )
+        return MessageTrack(group, TrackKind.UNKNOWN, True, where, reason)
+    if wants:
+        return MessageTrack(group, TrackKind.CONSUMED, True, where)
+    assert subscription is not None, "a subscription rejects it"
+    by = "SQL92" if subscription.expression_type == SQL92 else "its tag"
+    reason = f"filtered by {by}: the subscription is {subscription.expression}"
+    return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED, True, where, reason)
+
+
+def _matches(subscription: Subscription, properties: Mapping[str, str]) -> bool | None:
+    """Return whether the subscription matches; None if a Python filter decides.
+
+    A `*` among tags matches every message, as RocketMQ's tools report it.
+    """
+    if MATCH_ALL in subscription.tags and subscription.expression_type == TAG:
+        return None if subscription.class_filter_mode else True
+    return selects(subscription, properties)

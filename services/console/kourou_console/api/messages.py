@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kourou.client.admin.message_tracks import MessageTrack, TrackKind
-from kourou.client.admin.messages import MessageNotFound, QueryResults
+from kourou.client.admin.messages import MessageNotFound, MessageTrack, QueryResults, TrackKind
 from kourou.client.consumer.pull_consumer import UnreadableMessages
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.explain.explanation import Explanation

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from kourou import ConsumerSettings, ProducerSettings
-from kourou.client.admin.message_tracks import MessageTrack, TrackKind
+from kourou.client.admin.messages import MessageTrack, TrackKind
 from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.protocol.messages.pulls import QueryMessage, ViewMessageById
