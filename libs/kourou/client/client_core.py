@@ -29,7 +29,7 @@ from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.consumer.push_consumer import PushConsumer
 from kourou.client.filters.expressions import ask_brokers, subscription_of
 from kourou.client.filters.python_filter import Filter
-from kourou.client.introspection.consume_statistics import ConsumeLog
+from kourou.client.introspection.running_info import ConsumeLog
 from kourou.client.ordered.consumer import OrderedConsumer
 from kourou.client.producer.producer_core import ProducerCore
 from kourou.client.session import io_thread

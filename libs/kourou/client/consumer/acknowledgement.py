@@ -35,7 +35,7 @@ from kourou.client.consumer.outcomes import (
 from kourou.client.consumer.queue_consumption import ConsumeCounts, MessageLease
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.consumer.send_back import SendBackRequests
-from kourou.client.introspection.consume_statistics import ConsumeStatistics, StuckWatch
+from kourou.client.introspection.running_info import ConsumeStatistics, StuckWatch
 from kourou.client.session.io_thread import ThreadQueue, background
 from kourou.client.settings.consumer_settings import ConsumerSettings
 from kourou.errors import KourouError

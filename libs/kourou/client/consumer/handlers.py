@@ -33,7 +33,7 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeAlias
 
 from kourou.client.consumer.outcomes import failure_in
-from kourou.client.introspection.consume_statistics import NOT_MEASURED, SELDOM, ConsumeLog
+from kourou.client.introspection.running_info import NOT_MEASURED, SELDOM, ConsumeLog
 from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 

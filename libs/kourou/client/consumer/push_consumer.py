@@ -40,8 +40,9 @@ from kourou.client.consumer.queue_consumption import (
 from kourou.client.consumer.received import ReceivedMessage, from_record
 from kourou.client.consumer.send_back import SendBackRequests
 from kourou.client.filters.python_filter import Filter
-from kourou.client.introspection.consume_statistics import SAMPLE_MS, ConsumeStatistics
 from kourou.client.introspection.running_info import (
+    SAMPLE_MS,
+    ConsumeStatistics,
     HandlerResult,
     RunningInfo,
     filter_properties,

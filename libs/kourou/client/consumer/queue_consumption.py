@@ -24,8 +24,7 @@ from kourou.client.consumer.puller import (
 )
 from kourou.client.consumer.received import ReceivedMessage, tag_filter
 from kourou.client.filters.pulls import failure_of
-from kourou.client.introspection.consume_statistics import ConsumeStatistics
-from kourou.client.introspection.running_info import QueueInfo
+from kourou.client.introspection.running_info import ConsumeStatistics, QueueInfo
 from kourou.client.session.io_thread import background
 from kourou.client.settings.consumer_settings import ConsumerSettings, CorruptPolicy
 from kourou.clock import Clock

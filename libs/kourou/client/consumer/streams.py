@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 
 from kourou.client.consumer.handlers import HandlerReport
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.introspection.consume_statistics import NOT_MEASURED, ConsumeLog
+from kourou.client.introspection.running_info import NOT_MEASURED, ConsumeLog
 from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import BadRequest
 

@@ -42,8 +42,12 @@ from kourou.client.consumer.push_consumer import PushConsumer, listed_offsets
 from kourou.client.consumer.queue_consumption import ConsumeCounts, ConsumedQueue
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.consumer.send_back import SendBackRequests
-from kourou.client.introspection.consume_statistics import ConsumeStatistics
-from kourou.client.introspection.running_info import OrderedWait, RunningInfo, ordered_properties
+from kourou.client.introspection.running_info import (
+    ConsumeStatistics,
+    OrderedWait,
+    RunningInfo,
+    ordered_properties,
+)
 from kourou.client.ordered.locks import RENEW_AGAIN_MS, RENEW_MS, HeldLock, OrderedLocks, unlocked
 from kourou.client.ordered.turns import (
     TURN_ITEMS,

@@ -27,7 +27,7 @@ from typing import Any
 from kourou.client.consumer.handlers import TURNS_PER_YIELD, Item, call_plain
 from kourou.client.consumer.outcomes import ConsumeOrderlyStatus, ordered_failure_in
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.introspection.consume_statistics import NOT_MEASURED, SELDOM, ConsumeLog
+from kourou.client.introspection.running_info import NOT_MEASURED, SELDOM, ConsumeLog
 from kourou.client.ordered.locks import HeldLock
 from kourou.clock import Clock
 

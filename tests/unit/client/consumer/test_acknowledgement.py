@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from kourou import ConsumedFirst, ConsumeResult, DeadLetter, RetryLater
-from kourou.client.introspection.consume_statistics import SAMPLE_MS
+from kourou.client.introspection.running_info import SAMPLE_MS
 from kourou.errors import Code
 from kourou.model.subscription import ConsumeFromWhere, MessageModel
 from kourou.protocol.messages.pulls import UpdateConsumerOffset

@@ -11,7 +11,7 @@ import pytest
 
 from kourou.client.consumer import handlers
 from kourou.client.consumer.handlers import CoroutineRunner, ThreadRunner
-from kourou.client.introspection.consume_statistics import ConsumeLog
+from kourou.client.introspection.running_info import ConsumeLog
 from kourou.clock import SystemClock
 
 

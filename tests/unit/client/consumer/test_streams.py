@@ -9,7 +9,7 @@ import pytest
 
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.consumer.streams import BlockingStreamRunner, StreamRunner
-from kourou.client.introspection.consume_statistics import ConsumeLog
+from kourou.client.introspection.running_info import ConsumeLog
 from kourou.model.topic import MessageQueue
 from kourou_rigs.clock import ManualClock
 

@@ -15,8 +15,12 @@ from kourou.client.introspection.broker_requests import (
     RequestReply,
     stacks,
 )
-from kourou.client.introspection.consume_statistics import ConsumeRates
-from kourou.client.introspection.running_info import HandlerResult, QueueInfo, RunningInfo
+from kourou.client.introspection.running_info import (
+    ConsumeRates,
+    HandlerResult,
+    QueueInfo,
+    RunningInfo,
+)
 from kourou.client.session.heartbeats import ClientMembership
 from kourou.errors import BadRequest, Code, GroupNotFound, Rejected, Unavailable
 from kourou.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.client.introspection.consume_statistics import ConsumeLog
+from kourou.client.introspection.running_info import ConsumeLog
 from kourou.client.ordered.locks import HOLD_MS, HeldLock
 from kourou.client.ordered.turns import (
     TURN_MS,
