@@ -51,9 +51,12 @@ from kourou.client.settings.client_settings import (
     ProducerSettings,
     PullConsumerSettings,
 )
-from kourou.client.transactions.blocking_transactions import BlockingTransactions
 from kourou.client.transactions.checks import Checker
-from kourou.client.transactions.producer import BlockingTransactionSending, Executor
+from kourou.client.transactions.producer import (
+    BlockingTransactions,
+    BlockingTransactionSending,
+    Executor,
+)
 from kourou.errors import BadRequest, FilterFailed, KourouError
 from kourou.model.subscription import MATCH_ALL
 from kourou.model.topic import MessageQueue
