@@ -20,8 +20,7 @@ from kourou.engine.effects import Effect, Forward
 from kourou.engine.inputs import Confirmed, Copied, RoleInput
 from kourou.engine.ports import JOINING, Quorum, QuorumMember
 from kourou.engine.pulls.pull_handler import PullHandler
-from kourou.engine.roles.copied_log import CopiedLog, FollowedConfirmations
-from kourou.engine.roles.follower import REFUSED
+from kourou.engine.roles.follower import REFUSED, CopiedLog, FollowedConfirmations
 from kourou.engine.roles.leader import SYNC_MASTER
 from kourou.engine.roles.replicas import quorum_leader_name
 from kourou.engine.roles.role import Queues, Role, RoleHandlers
