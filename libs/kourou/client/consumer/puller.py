@@ -20,8 +20,7 @@ from kourou.client.codecs import Decode
 from kourou.client.consumer.received import ReceivedMessage, decode_pull
 from kourou.client.filters.pulls import FilterPulls
 from kourou.client.session.connections import Connections
-from kourou.client.session.route_table import RouteTable
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap, RouteTable
 from kourou.client.tracing.spans import ClientTracing
 from kourou.clock import Clock
 from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kourou.client.filters.uploads import FilterUploads
 from kourou.client.session.connections import Connections
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap
 from kourou.client.settings.consumer_settings import FilterFailover
 from kourou.clock import Clock
 from kourou.errors import Code, FilterFailed, TimedOut, Unavailable, UnknownOutcome

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kourou.client.filters.python_filter import Filter
 from kourou.client.session.connections import Connections, header_of
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap
 from kourou.errors import FilterFailed, KourouError, Rejected
 from kourou.model.limits import FILTER_AUTHOR_LENGTH_MAX
 from kourou.protocol.messages.filter_server import FilterResponse, PutFilter

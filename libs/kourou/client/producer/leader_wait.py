@@ -32,8 +32,7 @@ from kourou.client.producer.pending_sends import Outcome, PendingSend, SendTarge
 from kourou.client.producer.send_frames import SendFrame
 from kourou.client.session.connections import Connections, Pauses
 from kourou.client.session.io_thread import background
-from kourou.client.session.route_table import RouteTable
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap, RouteTable
 from kourou.clock import Clock
 from kourou.errors import KourouError, Throttled, Unavailable, UnknownOutcome
 from kourou.time_limit import within

@@ -41,7 +41,7 @@ from kourou.client.requests.replies import Replier
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import Pauses
 from kourou.client.session.io_thread import ThreadQueue
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.client.transactions.checks import TransactionChecks
 from kourou.client.transactions.ends import TransactionEnds

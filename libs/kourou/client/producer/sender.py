@@ -45,7 +45,7 @@ from kourou.client.session.client_session import Session
 from kourou.client.session.connections import nobody_leads, retry_after_ms, was_lost
 from kourou.client.session.discovery import store_host_of
 from kourou.client.session.io_thread import background
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import (
     Code,

@@ -27,7 +27,7 @@ from uuid import uuid4
 from kourou.client.codecs import Decode, body_decoder, encode_body
 from kourou.client.consumer.received import ReceivedMessage
 from kourou.client.introspection.broker_requests import BrokerRequest, RequestReply
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap
 from kourou.errors import BadRequest, Code, KourouError, Rejected, Throttled, TimedOut, Unavailable
 from kourou.model.limits import REQUESTS_WAITING_MAX
 from kourou.model.message import Property, StoredMessage, SysFlag

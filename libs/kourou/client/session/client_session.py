@@ -24,8 +24,7 @@ from kourou.client.session.discovery import NameServers
 from kourou.client.session.heartbeats import ClientMembership, Heartbeats
 from kourou.client.session.io_thread import Io
 from kourou.client.session.name_servers import NameServerChoice
-from kourou.client.session.route_table import RouteTable
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap, RouteTable
 from kourou.client.settings.client_settings import ClientSettings
 from kourou.client.settings.consumer_settings import FilterFailover
 from kourou.client.tracing.spans import ClientTracing

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from kourou.client.session.routes import strict_queues
+from kourou.client.session.route_table import strict_queues
 from kourou.errors import BadRequest, KourouError, TopicNotFound, Unavailable
 from kourou.model.names import ORDER_NAMESPACE, check_topic
 from kourou.model.topic import TopicConfig

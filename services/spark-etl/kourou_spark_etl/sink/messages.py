@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kourou.client.producer.drafts import DraftDestination, Drafting, delay_property, joined_keys
 from kourou.client.producer.pending_sends import Terms
 from kourou.client.producer.sender import target_to
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import BadRequest, KourouError, MessageIllegal, NoPermission, Unavailable
 from kourou.model.message import DELAY_LEVELS_MS, Property

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 from kourou.client.producer.sender import worth_another_attempt
 from kourou.client.session.client_session import Session
 from kourou.client.session.connections import header_of
-from kourou.client.session.routes import QueueMap
+from kourou.client.session.route_table import QueueMap
 from kourou.client.settings.client_settings import ProducerSettings
 from kourou.errors import DecodeError, KourouError, Unavailable, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kourou.client.filters.pulls import SHUN_MS, FilterServerChoice, shared_out
-from kourou.client.session.routes import queue_map
+from kourou.client.session.route_table import queue_map
 from kourou.model.topic import BrokerData, MessageQueue, QueueData, TopicRoute
 from kourou_rigs.clock import ManualClock
 
