@@ -17,8 +17,7 @@ from typing import Protocol
 
 from kourou.errors import BadRequest
 from kourou.testing.cluster_broker import ClusterBroker
-from kourou.testing.cluster_clock import ClusterClock
-from kourou.testing.cluster_thread import ClusterThread
+from kourou.testing.cluster_thread import ClusterClock, ClusterThread
 from kourou.testing.disk import MemoryDisk
 from kourou.testing.faulty_server import Fault, FaultKind, What, codes_of
 

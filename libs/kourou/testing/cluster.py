@@ -41,8 +41,7 @@ from kourou.service.local_cluster import GroupPorts
 from kourou.sync import Client
 from kourou.testing.chaos import Chaos
 from kourou.testing.cluster_broker import ClusterBroker, ClusterFilterServer
-from kourou.testing.cluster_clock import STEP_MS_MAX, ClusterClock
-from kourou.testing.cluster_thread import ClusterThread
+from kourou.testing.cluster_thread import STEP_MS_MAX, ClusterClock, ClusterThread
 from kourou.testing.disk import MemoryDisk
 from kourou.testing.sent import AsyncSent, Ledger, Sent
 from kourou.transport.zmq_client import ZmqConnection

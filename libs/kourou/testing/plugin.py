@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kourou.sync import Client
     from kourou.testing.chaos import Chaos
     from kourou.testing.cluster import Cluster, Storage
-    from kourou.testing.cluster_clock import ClusterClock
+    from kourou.testing.cluster_thread import ClusterClock
     from kourou.testing.sent import AsyncSent, Sent
 
 

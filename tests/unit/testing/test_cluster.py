@@ -16,8 +16,7 @@ from kourou.errors import ConfigError
 from kourou.protocol.messages.namesrv import UnregisterBroker
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster, unique_name
-from kourou.testing.cluster_clock import ClusterClock
-from kourou.testing.cluster_thread import ClusterThread, run_elsewhere
+from kourou.testing.cluster_thread import ClusterClock, ClusterThread, run_elsewhere
 
 
 def test_brokers_have_names_and_share_every_topic(kourou_cluster):

@@ -200,7 +200,7 @@ def test_the_example_with_a_filter_runs_as_it_stands(page, pytester, kourou_brok
 def test_it_names_every_fixture_and_every_method(page):
     from kourou.testing import plugin
     from kourou.testing.chaos import Chaos
-    from kourou.testing.cluster_clock import ClusterClock
+    from kourou.testing.cluster_thread import ClusterClock
     from kourou.testing.sent import Sent
 
     fixtures = [name for name in vars(plugin) if name.startswith("kourou_")]
