@@ -9,7 +9,7 @@ Invariants:  offsets of a stream have no gap; an event once written never change
              a snapshot at offset n is the state after the events below n
 
 All calls block; a service runs them in a thread. All raise MetadataUnavailable if the database
-cannot be reached, and every wait for it is bounded (kourou.eventstore.postgres): in the meantime
+cannot be reached, and every wait for it is bounded (kourou.eventstore.database): in the meantime
 messages are still processed, and only administration waits. The first call that reaches the
 database upgrades its tables.
 """

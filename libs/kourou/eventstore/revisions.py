@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from kourou.errors import ConfigError, MetadataUnavailable
-from kourou.eventstore.database import Database, first_line
-from kourou.eventstore.postgres import UPGRADE_TIMEOUT_MS
+from kourou.eventstore.database import UPGRADE_TIMEOUT_MS, Database, first_line
 
 if TYPE_CHECKING:
     from alembic.config import Config
