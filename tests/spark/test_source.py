@@ -13,8 +13,8 @@ from kourou.model.topic import MessageQueue
 from kourou.sync import Client
 from kourou.testing.cluster import Cluster
 from kourou_rigs.rows import row_of
+from kourou_spark_etl.jobs import property_map, property_value
 from kourou_spark_etl.source.progress import GroupProgress
-from kourou_spark_etl.source.property_text import property_map, property_value
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "rocketmq-4.9.8"
 PLACE = ["broker", "partition", "offset"]
