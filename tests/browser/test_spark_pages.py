@@ -16,7 +16,7 @@ from kourou_rigs.console import ConsoleHere
 from kourou_spark_etl.progress import BatchProgress
 from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel, ask, list_tables
 from kourou_spark_etl.read_model.tables import bucket_of
-from kourou_spark_etl.supervision import QueryCounters, QueryState
+from kourou_spark_etl.runner import QueryCounters, QueryState
 
 BEGAN_MS = 1_795_324_000_000
 BEGAN = datetime.fromtimestamp(BEGAN_MS / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")

@@ -37,7 +37,7 @@ from kourou_spark_etl.data_source import FORMAT, KourouDataSource, stream_writer
 from kourou_spark_etl.job_file import QuerySpec, read_jobs
 from kourou_spark_etl.queries import Bench, lake_folder, start
 from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel
-from kourou_spark_etl.runner import QueryRunner
+from kourou_spark_etl.runner import QueryRunner, QueryState
 from kourou_spark_etl.session import open_session, stream_session, use_here
 from kourou_spark_etl.sink import writers
 from kourou_spark_etl.sink.commits import BatchCommits
@@ -45,7 +45,6 @@ from kourou_spark_etl.sink.writers import StreamWriter, TaskDone
 from kourou_spark_etl.source.arrow_rows import wanted_columns
 from kourou_spark_etl.source.options import for_stream, read_options
 from kourou_spark_etl.source.readers import StreamReader
-from kourou_spark_etl.supervision import QueryState
 
 LAKE, LETTERS, FLIGHTS, COPY = "lake", "letters", "flights", "copy"
 BEGAN = "began"

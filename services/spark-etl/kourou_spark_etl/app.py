@@ -31,7 +31,7 @@ from kourou_spark_etl.job_file import QuerySpec, load_job_file
 from kourou_spark_etl.machine import check_machine
 from kourou_spark_etl.progress import BatchProgress
 from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel, ask, list_tables
-from kourou_spark_etl.supervision import QueryCounters, QueryPhase, QueryState
+from kourou_spark_etl.runner import QueryCounters, QueryPhase, QueryState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from kourou_spark_etl.batch_events import STREAM, BatchWritten, of_recorded
 from kourou_spark_etl.config import EtlSettings
 from kourou_spark_etl.progress import BatchProgress
 from kourou_spark_etl.read_model.read_model import QueryBatch, RecordedBatch
-from kourou_spark_etl.supervision import QueryPhase
+from kourou_spark_etl.runner import QueryPhase
 
 JOBS = """
 [queries.lake]

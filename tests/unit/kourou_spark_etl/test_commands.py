@@ -27,9 +27,9 @@ from kourou_spark_etl import commands
 from kourou_spark_etl.commands import run
 from kourou_spark_etl.data_source import KourouDataSource
 from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.runner import QueryCounters, QueryState
 from kourou_spark_etl.source.arrow_rows import SCHEMA_DDL
 from kourou_spark_etl.source.readers import BatchReader, StreamReader
-from kourou_spark_etl.supervision import QueryCounters, QueryState
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "spark-etl.toml"
 
