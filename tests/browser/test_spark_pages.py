@@ -14,8 +14,13 @@ from kourou.eventstore.database import sqlite_url
 from kourou.service.admin_http import AdminHttp, AdminPages
 from kourou_rigs.console import ConsoleHere
 from kourou_spark_etl.progress import BatchProgress
-from kourou_spark_etl.read_model.read_model import QueryBatch, ReadModel, ask, list_tables
-from kourou_spark_etl.read_model.tables import bucket_of
+from kourou_spark_etl.read_model.read_model import (
+    QueryBatch,
+    ReadModel,
+    ask,
+    bucket_of,
+    list_tables,
+)
 from kourou_spark_etl.runner import QueryCounters, QueryState
 
 BEGAN_MS = 1_795_324_000_000

@@ -47,8 +47,7 @@ from kourou_demo.flights import Event
 from kourou_spark_etl.jobs import LATE_MIN
 from kourou_spark_etl.lake_files import lake_paths
 from kourou_spark_etl.queries import checkpoint_id
-from kourou_spark_etl.read_model.read_model import ReadModel
-from kourou_spark_etl.read_model.tables import FLIGHT_SUMS
+from kourou_spark_etl.read_model.read_model import FLIGHT_SUMS, ReadModel
 from kourou_spark_etl.sink.commits import BatchCommits
 from kourou_spark_etl.source.network import OpenClient
 

@@ -31,7 +31,7 @@ from kourou_spark_etl.jobs import (
     latency,
 )
 from kourou_spark_etl.lake_files import compact, lake_paths, lake_state, read_lake
-from kourou_spark_etl.read_model.tables import FLIGHT_SUMS, bucket_of
+from kourou_spark_etl.read_model.read_model import FLIGHT_SUMS, bucket_of
 from kourou_spark_etl.source.arrow_rows import COLUMNS, SCHEMA_DDL
 
 EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS)

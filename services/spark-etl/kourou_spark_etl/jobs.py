@@ -32,7 +32,7 @@ from kourou.model.limits import READ_MODEL_TEXT_LENGTH_MAX
 from kourou.model.message import Property
 from kourou.model.names import DLQ_PREFIX, TRACE_TOPIC
 from kourou.protocol.record.message_trace import FIELD, NULL, RECORD
-from kourou_spark_etl.read_model.tables import BASE, FLIGHT_SUMS
+from kourou_spark_etl.read_model.read_model import BASE, FLIGHT_SUMS
 
 # -- latency ---------------------------------------------------------------------------------------
 #     born ---- store ----> stored ---- wait ----> handler starts --- handle ---> handler ends

@@ -16,9 +16,9 @@ from kourou_spark_etl.read_model.read_model import (
     ReadModel,
     RecordedBatch,
     ask,
+    bucket_of,
     list_tables,
 )
-from kourou_spark_etl.read_model.tables import bucket_of
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

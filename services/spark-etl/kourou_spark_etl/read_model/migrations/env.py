@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from kourou_spark_etl.read_model.tables import VERSION_TABLE, metadata
+from kourou_spark_etl.read_model.read_model import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -15,11 +15,11 @@ from alembic.script import ScriptDirectory
 from kourou.errors import ConfigError
 from kourou.eventstore.database import Database, sqlite_url
 from kourou.eventstore.event_store import EventStore
-from kourou_spark_etl.read_model import tables
-from kourou_spark_etl.read_model.read_model import ReadModel
-from kourou_spark_etl.read_model.tables import (
+from kourou_spark_etl.read_model import read_model
+from kourou_spark_etl.read_model.read_model import (
     ABOUT,
     BASE,
+    ReadModel,
     bucket_of,
     metadata,
     percentile_ms,
@@ -50,16 +50,16 @@ def test_a_new_read_model_and_a_migrated_one_have_the_tables_as_they_are_declare
     database = Database(url)
     with database.writing() as connection:
         if migrated:
-            tables.REVISIONS.upgrade(connection, "head", "test")
-    tables.REVISIONS.bring_up_to_date(database)
+            read_model.REVISIONS.upgrade(connection, "head", "test")
+    read_model.REVISIONS.bring_up_to_date(database)
     with database.reading() as connection:
         context = MigrationContext.configure(
-            connection, opts={"version_table": tables.VERSION_TABLE}
+            connection, opts={"version_table": read_model.VERSION_TABLE}
         )
         assert compare_metadata(context, metadata) == []
     database.close()
-    newest = ScriptDirectory.from_config(tables.REVISIONS.alembic_config()).get_current_head()
-    assert newest == tables.HEAD
+    newest = ScriptDirectory.from_config(read_model.REVISIONS.alembic_config()).get_current_head()
+    assert newest == read_model.HEAD
     assert set(ABOUT) == set(metadata.tables)
 
 
@@ -71,7 +71,7 @@ def test_both_stores_may_have_one_database(model: ReadModel, url: str) -> None:
 
 def test_tables_of_a_newer_program_are_refused(model: ReadModel, url: str) -> None:
     with model.database.writing() as connection:
-        connection.execute(sa.text(f"UPDATE {tables.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(sa.text(f"UPDATE {read_model.VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(
         ConfigError, match=r"the read model .* was written by a newer version of Kourou"
     ):
