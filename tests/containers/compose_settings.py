@@ -10,7 +10,7 @@ from kourou.service.command_line import parse_arguments
 from kourou.settings.sources import load_settings
 from kourou_console.config import ConsoleSettings
 from kourou_filter_server.config import FilterServerSettings
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 from kourou_namesrv.config import NamesrvSettings
 from kourou_spark_etl.commands import with_jobs
 from kourou_spark_etl.config import EtlSettings

@@ -12,7 +12,7 @@ from kourou.client.settings.client_settings import ClientSettings, ProducerSetti
 from kourou.service.local_cluster import ClusterSettings, GroupPorts, LocalCluster
 from kourou.settings.sources import load_settings
 from kourou.sync import Client
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 
 CONF = Path(__file__).parents[2] / "conf"
 MODES = {

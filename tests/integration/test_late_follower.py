@@ -38,7 +38,7 @@ from kourou.service.local_cluster import ClusterSettings, LocalCluster, zmq_addr
 from kourou.store.real_disk import RealDisk
 from kourou.store.store import Store
 from kourou.sync import Client
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 from kourou_rigs.served_here import ServedHere, served_here
 from kourou_rigs.store import delete_before, readable
 from kourou_rigs.waiting import until

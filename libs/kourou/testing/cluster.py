@@ -45,7 +45,7 @@ from kourou.testing.cluster_thread import STEP_MS_MAX, ClusterClock, ClusterThre
 from kourou.testing.disk import MemoryDisk
 from kourou.testing.sent import AsyncSent, Ledger, Sent
 from kourou.transport.zmq_client import ZmqConnection
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 from kourou_namesrv.app import NamesrvService
 from kourou_namesrv.config import NamesrvSettings
 

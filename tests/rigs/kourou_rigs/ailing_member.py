@@ -26,7 +26,7 @@ from kourou.clock import SystemClock
 from kourou.service.entry import run_from_arguments
 from kourou.service.lifecycle import leave
 from kourou.store.real_disk import RealFile
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 from kourou_rigs.failing_disk import FailingDisk, Faults
 
 MODULE = "kourou_rigs.ailing_member"

@@ -20,7 +20,7 @@ from kourou.settings.sources import LoadedSettings, as_entries, load_settings, r
 from kourou.store.paths import StorePaths
 from kourou_broker import app
 from kourou_ha_replica import app as replica_app
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 
 KEYS = {one.key: one for one in settings_of(BrokerSettings)}
 

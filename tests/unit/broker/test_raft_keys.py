@@ -10,7 +10,7 @@ from kourou.broker.config import BrokerSettings
 from kourou.broker.part_settings import raft_settings_of, store_settings_of
 from kourou.errors import ConfigError
 from kourou.replication.raft.node import RaftSettings
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 
 PEERS = "n0-127.0.0.1:40912; n2-127.0.0.1:40932;n1-127.0.0.1:40922;"
 

@@ -231,7 +231,7 @@ def test_the_members_of_a_group_know_one_another_before_any_of_them_runs(
 def settings_class_takes(overrides: dict[str, str]) -> None:
     """What is written is what a member reads."""
     from kourou.settings.sources import load_settings
-    from kourou_ha_replica.config import ReplicaSettings
+    from kourou_ha_replica.app import ReplicaSettings
 
     loaded = load_settings(ReplicaSettings, arguments=overrides, environment={})
     assert loaded.warnings == ()

@@ -12,7 +12,7 @@ from kourou.settings.sources import load_settings
 from kourou.testing.cluster_broker import SMALL, MortalRaftBroker, until_free
 from kourou.testing.cluster_thread import TravelClock
 from kourou.testing.disk import MemoryDisk
-from kourou_ha_replica.config import ReplicaSettings
+from kourou_ha_replica.app import ReplicaSettings
 
 
 class Home:
