@@ -31,8 +31,11 @@ from kourou.model.limits import (
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
 from kourou.model.topic import MessageQueue
 from kourou_console.api.groups import GroupPath, all_groups
-from kourou_console.dead_letters.redrives import RedriveJob, RedriveOutcome, RedriveResult, Redrives
-from kourou_console.dead_letters.selection import (
+from kourou_console.dead_letters.redrives import (
+    RedriveJob,
+    RedriveOutcome,
+    RedriveResult,
+    Redrives,
     Selection,
     UnhandledDeadLetters,
     dead_letters_from,

@@ -13,8 +13,7 @@ from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.dead_letters import redrives
-from kourou_console.dead_letters.redrives import JobState, RedriveOutcome, Redrives
-from kourou_console.dead_letters.selection import Selection
+from kourou_console.dead_letters.redrives import JobState, RedriveOutcome, Redrives, Selection
 from kourou_rigs.console import ConsoleHere
 
 
