@@ -44,8 +44,13 @@ from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, view_from, why
 from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import decode_cursor, encode_cursor
-from kourou_console.messages.pages import newest_messages, offsets_at, page_by_time
+from kourou_console.messages.pages import (
+    decode_cursor,
+    encode_cursor,
+    newest_messages,
+    offsets_at,
+    page_by_time,
+)
 from kourou_console.messages.views import (
     PREVIEW_BYTES,
     WHOLE_BYTES,

@@ -13,7 +13,7 @@ from kourou.errors import NoPermission, Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster
 from kourou_console.api.tail import READ_AHEAD_BYTES, READ_COUNT, Gap, Tail
-from kourou_console.messages.cursors import decode_cursor
+from kourou_console.messages.pages import decode_cursor
 from kourou_rigs.console import ConsoleHere
 from kourou_rigs.queues_read import QueuesRead
 

@@ -17,8 +17,14 @@ from kourou.model.message import SendResult, SendStatus, SysFlag
 from kourou.model.topic import MessageQueue
 from kourou_console.messages import pages
 from kourou_console.messages.bodies import Budget
-from kourou_console.messages.cursors import Cursor, decode_cursor, encode_cursor
-from kourou_console.messages.pages import READS, offsets_at, page_by_time
+from kourou_console.messages.pages import (
+    READS,
+    Cursor,
+    decode_cursor,
+    encode_cursor,
+    offsets_at,
+    page_by_time,
+)
 from kourou_console.messages.transactions import half_of, id_of
 from kourou_console.messages.views import view_of
 from kourou_rigs.queues_read import QueuesRead, message_at
