@@ -17,8 +17,7 @@ from kourou_console.gateway import Gateway
 from kourou_console.http.call import RequestContext
 from kourou_console.lists import LOOK_S, Listing, Missing, view_from, why
 from kourou_console.metrics.alarms import GAPS, ActiveAlarm
-from kourou_console.metrics.sampler import ALL, BrokerNow, Sampler, broker_values
-from kourou_console.metrics.series import Key
+from kourou_console.metrics.sampler import ALL, BrokerNow, Key, Sampler, broker_values
 from kourou_console.operation import Chapter, NoParameters
 from kourou_console.topic_kinds import TopicKind, kind_of
 

@@ -15,8 +15,7 @@ from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.bodies.route_bodies import ClusterInfo
 from kourou.testing.cluster import Cluster, unique_name
 from kourou_console.metrics import sampler as module
-from kourou_console.metrics.sampler import Sampler
-from kourou_console.metrics.series import KEEP_MS, Samples
+from kourou_console.metrics.sampler import KEEP_MS, Sampler, Samples
 from kourou_rigs.console import ConsoleHere
 
 
