@@ -31,7 +31,7 @@ from kourou.settings.sources import render
 from kourou.telemetry.metrics import expose
 from kourou.telemetry.tracing_setup import start_export, tracing_options
 from kourou_console.config import ConsoleSettings, SignInMode
-from kourou_console.gateway import Gateway
+from kourou_console.gateway import Gateway, UserGateways
 from kourou_console.http.access import AccessControl, Tokens
 from kourou_console.http.connections import GatewayServer, gateway_server
 from kourou_console.http.dispatch import Dispatch, HttpHandler
@@ -42,7 +42,6 @@ from kourou_console.http.responses import Busy, error_response
 from kourou_console.http.sessions import Sessions
 from kourou_console.http.sign_in import SignIns
 from kourou_console.operations import OPERATIONS, STARTED
-from kourou_console.user_gateways import UserGateways
 
 if TYPE_CHECKING:
     from kourou.client.admin.users import UsersApi

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from kourou.errors import Rejected, Unavailable
+from kourou_console.gateway import UserGateways
 from kourou_console.http.access import AccessControl, Tokens
 from kourou_console.http.sessions import Sessions
 from kourou_console.http.sign_in import SignIns
-from kourou_console.user_gateways import UserGateways
 from kourou_rigs.console import ConsoleHere
 
 

@@ -33,7 +33,7 @@ from kourou.model.limits import (
     GATEWAY_STREAMS_MAX,
     GATEWAY_USER_STREAMS_MAX,
 )
-from kourou_console.gateway import Gateway
+from kourou_console.gateway import Gateway, UserGateways
 from kourou_console.http.access import AccessControl, require
 from kourou_console.http.call import Caller, RequestContext
 from kourou_console.http.connections import HttpConnection, has_started
@@ -51,7 +51,6 @@ from kourou_console.http.responses import (
 from kourou_console.http.sessions import PATH as SESSION_PATH
 from kourou_console.http.sign_in import TooManyAttempts, claimed_user
 from kourou_console.operation import BodyKind, Operation
-from kourou_console.user_gateways import UserGateways
 
 GONE = 499
 """The status in metrics of a request whose caller disconnected."""

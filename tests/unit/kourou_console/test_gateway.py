@@ -13,9 +13,8 @@ from kourou.client.admin.users import AccessAnswer, ByBroker
 from kourou.errors import NoPermission, Unavailable
 from kourou.model.limits import GATEWAY_USER_SENDERS_MAX, GATEWAY_USERS_MAX
 from kourou.telemetry.metrics import Family
-from kourou_console.gateway import RIGHT_MS, Gateway
+from kourou_console.gateway import RIGHT_MS, USER_IDLE_MS, Gateway, UserGateways
 from kourou_console.http.responses import Busy
-from kourou_console.user_gateways import USER_IDLE_MS, UserGateways
 
 CLUSTER = "Cluster:*"
 
