@@ -26,8 +26,7 @@ from kourou.runtime import Disconnected, Peer, Received, ReplyTo
 from kourou.settings.registry import SettingsRegistry
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
-from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
-from kourou_namesrv.key_values import KeyValues
+from kourou_namesrv.key_values import KeyValues, KeyValuesWritten, RecordKeyValues
 from kourou_rigs.engine import Engine, MemoryStore
 from kourou_rigs.pair import Pair
 

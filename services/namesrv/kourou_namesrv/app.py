@@ -29,8 +29,7 @@ from kourou.settings.sources import render
 from kourou.telemetry.metrics import Family, expose
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import Effect, Input, NamesrvCore
-from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
-from kourou_namesrv.key_values import KeyValueStore
+from kourou_namesrv.key_values import KeyValueStore, KeyValuesWritten, RecordKeyValues
 
 _log = logging.getLogger("kourou.namesrv")
 

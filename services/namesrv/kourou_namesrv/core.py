@@ -66,8 +66,7 @@ from kourou.runtime import Disconnected, Peer, Received, Reply, Tick
 from kourou.settings.registry import ChangedSettings, SettingsRegistry, decide_change
 from kourou_namesrv import registrations
 from kourou_namesrv.config import NamesrvSettings
-from kourou_namesrv.key_value_handler import KeyValueHandler, KeyValuesWritten, RecordKeyValues
-from kourou_namesrv.key_values import KeyValues
+from kourou_namesrv.key_values import KeyValueHandler, KeyValues, KeyValuesWritten, RecordKeyValues
 from kourou_namesrv.registrations import BrokerIdentity, Outdone, check_identity, check_leader
 
 # -- registered brokers and their topics ----------------------------------------------------------

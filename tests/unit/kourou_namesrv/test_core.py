@@ -28,11 +28,10 @@ from kourou.protocol.request import Answerer, Request, RequestSpec
 from kourou.protocol.table import REQUESTS
 from kourou.runtime import Disconnected, Peer, Received, Reply, ReplyTo, Tick
 from kourou.settings.registry import SettingsRegistry
-from kourou_namesrv import key_value_handler
+from kourou_namesrv import key_values
 from kourou_namesrv.config import NamesrvSettings
 from kourou_namesrv.core import NamesrvCore
-from kourou_namesrv.key_value_handler import KeyValuesWritten, RecordKeyValues
-from kourou_namesrv.key_values import KeyValues
+from kourou_namesrv.key_values import KeyValues, KeyValuesWritten, RecordKeyValues
 from kourou_rigs.access import ANYBODY, SecuredBroker, Sender, curve_key, secret_box
 from kourou_rigs.hostile import hostile_body, hostile_request
 
@@ -309,7 +308,7 @@ def test_a_database_that_is_down(bench: Bench) -> None:
 
 
 def test_waiting_changes_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_value_handler, "KEY_VALUE_WRITES_WAITING_MAX", 1)
+    monkeypatch.setattr(key_values, "KEY_VALUE_WRITES_WAITING_MAX", 1)
     effects = bench.handle(*(bench.received(put(str(each), "1")) for each in range(3)))
     assert [type(effect) for effect in effects] == [RecordKeyValues, Reply]
     assert effects[1].code == Code.SYSTEM_BUSY
