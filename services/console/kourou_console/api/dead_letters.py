@@ -46,9 +46,8 @@ from kourou_console.gateway import Gateway
 from kourou_console.http.responses import ALWAYS, HttpError, disposition
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Done, Listing, Missing, Name, Preview, asked
-from kourou_console.messages.bodies import Budget
 from kourou_console.messages.pages import decode_cursor, encode_cursor
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, Budget, StoredMessageView, view_of
 from kourou_console.operation import Chapter, NoParameters
 
 OPERATIONS = Chapter("Dead letters")

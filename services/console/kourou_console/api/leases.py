@@ -29,8 +29,7 @@ from kourou_console.leases.book import HeldState, LeaseEnd
 from kourou_console.leases.leases import Leases, in_short, subscribed
 from kourou_console.leases.member import GroupHeld, GroupMember
 from kourou_console.lists import Listing, Name
-from kourou_console.messages.bodies import Budget
-from kourou_console.messages.views import StoredMessageView, view_of
+from kourou_console.messages.views import Budget, StoredMessageView, view_of
 from kourou_console.operation import Chapter, NoParameters
 
 OPERATIONS = Chapter("Consuming by leases")

@@ -43,7 +43,6 @@ from kourou_console.gateway import Gateway
 from kourou_console.http.call import Content
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Missing, Name, view_from, why
-from kourou_console.messages.bodies import Budget
 from kourou_console.messages.pages import (
     decode_cursor,
     encode_cursor,
@@ -55,6 +54,7 @@ from kourou_console.messages.views import (
     PREVIEW_BYTES,
     WHOLE_BYTES,
     BodyMax,
+    Budget,
     StoredMessageView,
     host_text,
     view_of,

@@ -28,9 +28,8 @@ from kourou.model.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TRANSACTION
 from kourou.model.topic import MessageQueue
 from kourou_console.gateway import Gateway
 from kourou_console.lists import Missing, Name, brokers_of, cut, why
-from kourou_console.messages.bodies import Budget
 from kourou_console.messages.transactions import id_of_waiting
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, StoredMessageView, view_of
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, Budget, StoredMessageView, view_of
 from kourou_console.operation import Chapter
 
 OPERATIONS = Chapter("Pending messages")

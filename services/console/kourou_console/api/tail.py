@@ -39,9 +39,8 @@ from kourou_console.http.connections import HttpConnection
 from kourou_console.http.responses import ALWAYS, Busy, problem_of
 from kourou_console.leases.leases import wanted_of
 from kourou_console.lists import Name
-from kourou_console.messages.bodies import Budget
 from kourou_console.messages.pages import decode_cursor, encode_cursor, offsets_at
-from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, view_of
+from kourou_console.messages.views import PREVIEW_BYTES, BodyMax, Budget, view_of
 from kourou_console.operation import Chapter
 
 OPERATIONS = Chapter("Messages")

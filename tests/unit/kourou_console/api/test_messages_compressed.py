@@ -11,7 +11,7 @@ from kourou import ProducerSettings, TransactionState
 from kourou.client.admin.messages import Reading
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_console.messages.bodies import PIECE_BYTES
+from kourou_console.messages.views import PIECE_BYTES
 from kourou_rigs.console import ConsoleHere
 
 MIB = 1 << 20

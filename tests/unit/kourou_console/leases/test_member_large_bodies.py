@@ -15,7 +15,7 @@ from kourou_console.api import leases as api
 from kourou_console.gateway import Gateway
 from kourou_console.leases.leases import Leases
 from kourou_console.leases.member import GroupMember
-from kourou_console.messages.bodies import Budget
+from kourou_console.messages.views import Budget
 
 
 async def receive(gateway: Gateway, group: str, topic: str, **body: Any) -> Any:

@@ -16,7 +16,6 @@ from kourou.errors import BadRequest, Corrupt, KourouError, Unavailable
 from kourou.model.message import SendResult, SendStatus, SysFlag
 from kourou.model.topic import MessageQueue
 from kourou_console.messages import pages
-from kourou_console.messages.bodies import Budget
 from kourou_console.messages.pages import (
     READS,
     Cursor,
@@ -26,7 +25,7 @@ from kourou_console.messages.pages import (
     page_by_time,
 )
 from kourou_console.messages.transactions import half_of, id_of
-from kourou_console.messages.views import view_of
+from kourou_console.messages.views import Budget, view_of
 from kourou_rigs.queues_read import QueuesRead, message_at
 
 Step = tuple[int, int, bool]

@@ -15,8 +15,8 @@ from kourou.client.consumer.received import ReceivedMessage
 from kourou.model.message import COMPRESSION_SHIFT, Compression, SysFlag
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record import compression
-from kourou_console.messages import bodies
-from kourou_console.messages.bodies import PIECE_BYTES, Budget, json_bytes
+from kourou_console.messages import views
+from kourou_console.messages.views import PIECE_BYTES, Budget, json_bytes
 from kourou_rigs.queues_read import message_at
 
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -93,7 +93,7 @@ async def test_whole_ones_ask_no_budget() -> None:
 
 
 async def test_the_loop_turns_between_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "PIECE_BYTES", 10)
+    monkeypatch.setattr(views, "PIECE_BYTES", 10)
     turns = 0
 
     async def count() -> None:
