@@ -31,7 +31,7 @@ from kourou.model.limits import (
 from kourou.model.names import DLQ_PREFIX, check_group, dlq_topic
 from kourou.model.topic import MessageQueue
 from kourou_console.api.groups import GroupPath, all_groups
-from kourou_console.dead_letters.redrives import (
+from kourou_console.dead_letters import (
     RedriveJob,
     RedriveOutcome,
     RedriveResult,

@@ -12,8 +12,7 @@ from kourou.client.admin.dead_letters import DeadLettersApi
 from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_console.dead_letters import redrives
-from kourou_console.dead_letters.redrives import JobState, RedriveOutcome, Redrives, Selection
+from kourou_console.dead_letters import JobState, RedriveOutcome, Redrives, Selection, redrives
 from kourou_rigs.console import ConsoleHere
 
 

@@ -1,1 +1,0 @@
-"""Dead letters: their selection, and the jobs that redeliver them."""
