@@ -6,14 +6,11 @@ started on it. If another program changed the file, the hashes in `<name>.writte
 changes are imported as events. SQLAlchemy is loaded only if there are settings to store: most name
 servers have none.
 
+A change is decided, the service makes its events durable, and then the handler replies. One change
+is in progress at a time, because each is decided on the state after the previous one.
+
 State: a log (KeyValuePut and KeyValueDeleted) and its projections: `KeyValues`, which `evolve`
-changes in place, and the file.
-
-Changes of the key/value settings: decide, let the service make the events durable, then reply.
-
-One change is in progress at a time, because each is decided on the state after the previous one.
-
-State: a projection (the settings) and soft (the queue of changes).
+changes in place, and the file; soft: the queue of changes.
 """
 
 from __future__ import annotations
