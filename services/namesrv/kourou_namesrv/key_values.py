@@ -84,8 +84,6 @@ def evolve(state: KeyValues, recorded: Recorded) -> KeyValues:
             keys.pop(key, None)
             if not keys:
                 state.table.pop(namespace, None)
-        case _:
-            pass
     state.next_offset = recorded.offset + 1
     state.at_ms = max(state.at_ms, recorded.at_ms)
     return state

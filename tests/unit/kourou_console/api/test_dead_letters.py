@@ -12,7 +12,8 @@ from kourou.client.admin.dead_letters import DeadLettersApi
 from kourou.errors import Unavailable
 from kourou.model.topic import MessageQueue
 from kourou.testing.cluster import Cluster, unique_name
-from kourou_console.dead_letters import JobState, RedriveOutcome, Redrives, Selection, redrives
+from kourou_console import dead_letters
+from kourou_console.dead_letters import JobState, RedriveOutcome, Redrives, Selection
 from kourou_rigs.console import ConsoleHere
 
 
@@ -109,7 +110,7 @@ def test_what_is_not_there_leaves_a_job_failed(console, group):
 
 
 def test_a_job_takes_so_many_bytes_and_says_that_it_was_cut(console, group, monkeypatch):
-    monkeypatch.setattr(redrives, "REDRIVE_BYTES_MAX", 1)
+    monkeypatch.setattr(dead_letters, "REDRIVE_BYTES_MAX", 1)
     for dry_run in (True, False):
         job = ended(console, redrive(console, group=group, dry_run=dry_run)["id"])
         assert (job["state"], job["selected"], job["sent"]) == ("failed", 1, int(not dry_run))
@@ -207,7 +208,7 @@ def test_a_lock_that_is_lost_ends_the_job(console, group, monkeypatch):
         return held if len(asked) == 1 else [MessageQueue(f"%DLQ%{of}", "broker-a", 0)]
 
     monkeypatch.setattr(DeadLettersApi, "lock", once)
-    monkeypatch.setattr(redrives, "REFRESH_S", 0)
+    monkeypatch.setattr(dead_letters, "REFRESH_S", 0)
     job = ended(console, redrive(console, group=group, rate_per_s=5)["id"])
     assert job["state"] == "failed"
     assert job["sent"] < 5
