@@ -18,7 +18,7 @@ from kourou.engine.sends.confirmations import Confirmations
 from kourou.engine.sends.deduplication import Deduplication
 from kourou.engine.sends.recorder import PendingReplies, Recorder
 from kourou.engine.sends.topic_rewrite import Redirects
-from kourou.engine.traffic import Traffic
+from kourou.engine.statistics import Traffic
 from kourou.protocol.record.layout import Host
 
 

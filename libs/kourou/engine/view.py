@@ -20,8 +20,7 @@ from kourou.engine.groups.progress import Commits
 from kourou.engine.parts import BrokerParts
 from kourou.engine.policy import EffectivePolicy, TopicRules
 from kourou.engine.ports import StoreView
-from kourou.engine.statistics import Statistics
-from kourou.engine.traffic import Traffic
+from kourou.engine.statistics import Statistics, Traffic
 from kourou.events.control_events import Event
 from kourou.model.quota import QuotaUnit
 from kourou.protocol.bodies.broker_bodies import ReplicasView

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kourou.engine.statistics import SAMPLE_MS, Counter, Statistics
-from kourou.engine.traffic import SIZE_BOUNDS, Traffic
+from kourou.engine.statistics import SAMPLE_MS, SIZE_BOUNDS, Counter, Statistics, Traffic
 from kourou.errors import Code
 from kourou.model.names import HALF_TOPIC
 from kourou.protocol.bodies.statistics_bodies import decode_broker_stats

@@ -19,7 +19,7 @@ from kourou.engine.delays.delivery import DELAY_GROUP, LATENESS_BOUNDS_MS
 from kourou.engine.groups.membership import GroupClient, GroupMembership
 from kourou.engine.ports import StoreView
 from kourou.engine.roles.leader import SYNC_MASTER
-from kourou.engine.traffic import SIZE_BOUNDS, Tally, Traffic
+from kourou.engine.statistics import SIZE_BOUNDS, Tally, Traffic
 from kourou.engine.view import CoreView
 from kourou.errors import Corrupt, Rejected
 from kourou.model.names import (
