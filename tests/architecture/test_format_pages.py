@@ -22,7 +22,6 @@ from kourou.protocol.record.layout import BLANK_MAGIC, MAGIC
 from kourou.protocol.record.message_record import decode_record, encode_draft
 from kourou.protocol.wire.frames import decode_frame, decode_reply, decode_request, encode_request
 from kourou.protocol.wire.remoting import HeaderType, Language, decode_command, encode_command
-from kourou.store.checkpoint import load_checkpoint
 from kourou.store.config.config_files import encode_offsets
 from kourou.store.config.durable_files import SharedFiles, seal
 from kourou.store.disk import write_atomically
@@ -32,7 +31,7 @@ from kourou.store.log.segment import Segment
 from kourou.store.log.verified import check_stored
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
-from kourou.store.recovery.recovery_point import FILE_BYTES
+from kourou.store.recovery.recovery_point import FILE_BYTES, load_checkpoint
 from kourou.store.replica.replica_files import MAGIC as EPOCHS_MAGIC
 from kourou.store.retention import AgeClock, Now, load_queue_ends
 from kourou.store.store import Store

@@ -16,9 +16,9 @@ import pytest
 
 from kourou.protocol.record.hashes import tags_code
 from kourou.protocol.record.message_record import decode_record
-from kourou.store.checkpoint import load_checkpoint
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
+from kourou.store.recovery.recovery_point import load_checkpoint
 from kourou.store.store import Store
 from kourou_rigs.store import Draft, StoreWriter, small_settings
 

@@ -22,7 +22,6 @@ from kourou.engine.effects import SegmentFiller
 from kourou.errors import DiskFull, StoreFaulted
 from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import encode_blank
-from kourou.store.checkpoint import Checkpoint, CheckpointPlan, save_checkpoint
 from kourou.store.disk import FULL, Buffer, Disk
 from kourou.store.index.key_index import IndexState
 from kourou.store.log.commit_log import last_fault_ms
@@ -31,7 +30,13 @@ from kourou.store.log.segment import Segment
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Growth
 from kourou.store.recovery.recover import RecoveryReport, StoreParts, recover
-from kourou.store.recovery.recovery_point import RecoveryFile, RecoveryPoint
+from kourou.store.recovery.recovery_point import (
+    Checkpoint,
+    CheckpointPlan,
+    RecoveryFile,
+    RecoveryPoint,
+    save_checkpoint,
+)
 from kourou.store.recovery.replay import catch_up_index, runs
 from kourou.store.replica.copies import Copies
 from kourou.store.replica.replica_files import trim_epochs

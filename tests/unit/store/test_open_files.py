@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kourou.store import open_files
-from kourou.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from kourou.store.open_files import OpenFiles, PooledFile
+from kourou.store.recovery.recovery_point import Checkpoint, load_checkpoint, save_checkpoint
 from kourou.testing.disk import SimDisk
 
 ROOT = Path("/s")

@@ -8,12 +8,16 @@ import pytest
 
 from kourou.errors import ConfigError, Corrupt, StoreFaulted
 from kourou.model.limits import INDEX_SLOT_BYTES
-from kourou.store.checkpoint import Checkpoint, load_checkpoint
 from kourou.store.disk import DiskLock, write_atomically
 from kourou.store.index.key_index import FLUSH_SHARE
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
-from kourou.store.recovery.recovery_point import RecoveryPoint, load_recovery_point
+from kourou.store.recovery.recovery_point import (
+    Checkpoint,
+    RecoveryPoint,
+    load_checkpoint,
+    load_recovery_point,
+)
 from kourou.store.store import Store
 from kourou.testing.disk import BLOCK, SimDisk
 from kourou_rigs.store import Draft, StoreWriter, small_settings

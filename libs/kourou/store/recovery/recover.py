@@ -34,7 +34,6 @@ import numpy as np
 
 from kourou.errors import Corrupt, Rejected
 from kourou.protocol.record.message_record import encode_blank
-from kourou.store.checkpoint import load_checkpoint
 from kourou.store.config.config_files import ConfigFiles
 from kourou.store.disk import Disk
 from kourou.store.index.key_index import KeyIndex
@@ -45,7 +44,11 @@ from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Dispatcher
 from kourou.store.queues.queue_files import Units
 from kourou.store.queues.queue_table import ConsumeQueues
-from kourou.store.recovery.recovery_point import RecoveryPoint, load_recovery_points
+from kourou.store.recovery.recovery_point import (
+    RecoveryPoint,
+    load_checkpoint,
+    load_recovery_points,
+)
 from kourou.store.recovery.replay import catch_up_index, claim_at, runs
 from kourou.store.recovery.scan import LogScan, Rules, log_scan
 from kourou.store.retention import QueueEnds, keep_queue_ends
