@@ -26,8 +26,8 @@ from kourou.store.config.config_files import encode_offsets
 from kourou.store.config.durable_files import SharedFiles, seal
 from kourou.store.disk import write_atomically
 from kourou.store.index.index_file import IndexHeader
+from kourou.store.log.commit_log import Segment
 from kourou.store.log.quarantine import Region, load_quarantine
-from kourou.store.log.segment import Segment
 from kourou.store.log.verified import check_stored
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk

@@ -85,7 +85,7 @@ def is_module(source: Any) -> bool:
 
 
 def test_of(module: str) -> str:
-    """kourou.store.log.segment → tests/unit/store/log/test_segment.py."""
+    """kourou.store.log.commit_log → tests/unit/store/log/test_commit_log.py."""
     parts = module.split(".")
     inner = parts[1:] if parts[0] == "kourou" else parts
     return "/".join([UNIT, *inner[:-1], f"test_{inner[-1]}.py"])
@@ -101,7 +101,7 @@ def belongs(path: Path, folders: dict[str, set[str]]) -> bool:
 
 
 def test_the_mirror_shows_the_right_way() -> None:
-    assert test_of("kourou.store.log.segment") == "tests/unit/store/log/test_segment.py"
+    assert test_of("kourou.store.log.commit_log") == "tests/unit/store/log/test_commit_log.py"
     assert test_of("kourou_broker.app") == "tests/unit/kourou_broker/test_app.py"
     folders = {"tests/unit/store": {"test_segment"}}
     assert belongs(Path("tests/unit/store/test_segment_golden.py"), folders)

@@ -54,9 +54,8 @@ from kourou.engine.inputs import ClosedSegment
 from kourou.model.limits import OWN_FILE_BYTES_MAX
 from kourou.store.disk import FULL, Disk, File, read_whole, write_atomically
 from kourou.store.index.key_index import KeyIndex
-from kourou.store.log.commit_log import CommitLog
+from kourou.store.log.commit_log import CommitLog, Segment
 from kourou.store.log.quarantine import Quarantine
-from kourou.store.log.segment import Segment
 from kourou.store.open_files import PooledFile
 from kourou.store.paths import StorePaths
 from kourou.store.queues.consume_queue import ConsumeQueue

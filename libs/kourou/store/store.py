@@ -24,9 +24,8 @@ from kourou.protocol.record.columns import RecordColumns
 from kourou.protocol.record.message_record import encode_blank
 from kourou.store.disk import FULL, Buffer, Disk
 from kourou.store.index.key_index import IndexState
-from kourou.store.log.commit_log import last_fault_ms
+from kourou.store.log.commit_log import Segment, last_fault_ms
 from kourou.store.log.quarantine import save_quarantine
-from kourou.store.log.segment import Segment
 from kourou.store.paths import StorePaths
 from kourou.store.queues.dispatch import Growth
 from kourou.store.recovery.recover import RecoveryReport, StoreParts, recover

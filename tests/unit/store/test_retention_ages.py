@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.store.log.segment import Segment
+from kourou.store.log.commit_log import Segment
 from kourou.store.paths import StorePaths
 from kourou.store.retention import SAVE_INTERVAL_MS, UNWATCHED_MS_MAX, AgeClock, Now
 from kourou.testing.disk import SimDisk

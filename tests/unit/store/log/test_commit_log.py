@@ -11,8 +11,7 @@ import pytest
 from kourou.errors import Corrupt, DiskFull, Rejected, StoreFaulted
 from kourou.protocol.record.message_record import encode_blank
 from kourou.store.disk import Buffer, Disk, File
-from kourou.store.log.commit_log import CommitLog, last_fault_ms, note_fault
-from kourou.store.log.segment import Segment
+from kourou.store.log.commit_log import CommitLog, Segment, last_fault_ms, note_fault
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
 from kourou.testing.disk import PowerLost, SimDisk

@@ -8,7 +8,7 @@ import pytest
 from kourou.engine.ports import QueueRead
 from kourou.errors import Corrupt, Rejected
 from kourou.protocol.record.hashes import tags_code
-from kourou.store.log.segment import Segment
+from kourou.store.log.commit_log import Segment
 from kourou.store.paths import StorePaths
 from kourou.store.queues.queue_files import fillers
 from kourou.store.store import Store
