@@ -27,7 +27,7 @@ BrokerName = Annotated[str, typer.Option("-b", "--broker", "--brokerName", help=
 def replicas(client: Client, *, broker: OneBroker = None, cluster: OneCluster = None) -> Report:
     """Show roles, epochs, positions and lag of all replicas; exit code 1 if one is unhealthy."""
     from kourou.client.admin.replicas import NOT_THERE, absent, leaders_of
-    from kourou.replication.in_sync import named
+    from kourou.replication.progress import named
 
     # The lag of a follower is what its leader reports, if there is one.
     name = None if broker is None else broker_name(client, broker)

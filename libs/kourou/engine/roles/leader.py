@@ -31,7 +31,7 @@ from kourou.events.control_events import Cause, EpochOpened, Event, InSyncChange
 from kourou.protocol.bodies.broker_bodies import FollowerView, ReplicasView
 from kourou.protocol.messages.replication import Attach, Attached, ChunkAck
 from kourou.replication.epochs import Epochs, next_epoch
-from kourou.replication.in_sync import InSync, named
+from kourou.replication.progress import InSync, named
 from kourou.replication.static_leader import AttachedFollower, Bounds, ChunkSource, Shipping
 from kourou.runtime import LogWarning, Notify, Peer, Received
 

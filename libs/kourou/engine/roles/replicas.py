@@ -20,7 +20,7 @@ from kourou.engine.ports import ANYWHERE
 from kourou.errors import Rejected
 from kourou.events.control_events import Count, EpochOpened, InSyncChanged, ReplicationEventBase
 from kourou.replication.epochs import promotion_of
-from kourou.replication.in_sync import named
+from kourou.replication.progress import named
 
 
 @dataclass(slots=True)
