@@ -72,7 +72,7 @@ class AccessAggregate:
     """The table. Until the first user is created nothing is decided, whatever the mode.
 
     `tokens` have their names (USER:ID) as keys; `passwords` are encrypted hashes of passwords
-    (kourou.access.password).
+    (kourou.access.api_token).
     `unreadable` names the first event about users that could not be read, "" without one: then
     it is not known who may do what.
     `uncopied`: a follower that began with an empty log has not copied enough to know its leader's

@@ -7,7 +7,7 @@ import secrets
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
-from kourou.access.password import (
+from kourou.access.api_token import (
     HASH_BYTES,
     MEMORY_KIB,
     PARALLELISM,

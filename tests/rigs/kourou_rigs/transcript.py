@@ -49,9 +49,8 @@ from typing import Any
 
 import msgspec
 
-from kourou.access.api_token import id_of, token_digest, token_of
+from kourou.access.api_token import OF_NO_USER, id_of, token_digest, token_of
 from kourou.access.model import Effect, Pattern, Policy
-from kourou.access.password import OF_NO_USER
 from kourou.authorization.audit import AccessDecided
 from kourou.engine.effects import Append
 from kourou.engine.inputs import (

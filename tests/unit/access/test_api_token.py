@@ -9,24 +9,22 @@ import pytest
 
 from kourou.access.api_token import (
     DAY_MS,
+    HASH_BYTES,
+    OF_NO_USER,
+    SALT_BYTES,
     ApiToken,
+    check_hash,
+    check_password,
     check_token,
+    hash_text,
     id_of,
     is_token,
     owner_of,
+    salt_of,
     token_digest,
     token_of,
 )
 from kourou.access.model import RoleGrant, UserRole
-from kourou.access.password import (
-    HASH_BYTES,
-    OF_NO_USER,
-    SALT_BYTES,
-    check_hash,
-    check_password,
-    hash_text,
-    salt_of,
-)
 from kourou.errors import BadRequest
 from kourou.model.limits import API_TOKEN_DAYS_MAX, PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN
 

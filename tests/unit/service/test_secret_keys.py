@@ -10,8 +10,8 @@ import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
+from kourou.access.api_token import OF_NO_USER, check_hash, salt_of
 from kourou.access.model import SealedSecret
-from kourou.access.password import OF_NO_USER, check_hash, salt_of
 from kourou.errors import BadRequest, ConfigError, DecodeError
 from kourou.service import passwords
 from kourou.service.passwords import is_password, new_hash

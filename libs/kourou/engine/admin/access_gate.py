@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from kourou.access.api_token import sealed_for
 from kourou.access.authorizer import Decision
 from kourou.access.model import (
     ALL,
@@ -27,7 +28,6 @@ from kourou.access.model import (
     ResourceType,
     UserKind,
 )
-from kourou.access.password import sealed_for
 from kourou.access.requirements import Facts, need_of_topic
 from kourou.access.signature import same_secret
 from kourou.authorization.access_uses import AccessUses, Needs, Use, UsesCounted

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.access.api_token import ApiToken, id_of
+from kourou.access.api_token import ApiToken, check_hash, id_of, sealed_for
 from kourou.access.model import (
     ANONYMOUS,
     Effect,
@@ -24,7 +24,6 @@ from kourou.access.model import (
     check_secret,
     parse_mode,
 )
-from kourou.access.password import check_hash, sealed_for
 from kourou.access.signature import same_secret
 from kourou.authorization import access_table as rules
 from kourou.authorization.access_table import AccessAggregate

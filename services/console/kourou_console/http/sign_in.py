@@ -41,9 +41,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from kourou.access.api_token import id_of, is_token, token_digest
+from kourou.access.api_token import OF_NO_USER, id_of, is_token, token_digest
 from kourou.access.model import ANONYMOUS
-from kourou.access.password import OF_NO_USER
 from kourou.access.signature import same_secret
 from kourou.errors import KourouError, NoPermission, Rejected, Throttled
 from kourou.model.limits import (

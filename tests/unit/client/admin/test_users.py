@@ -7,9 +7,8 @@ import secrets
 import msgspec
 import pytest
 
-from kourou.access.api_token import id_of, token_digest
+from kourou.access.api_token import OF_NO_USER, id_of, token_digest
 from kourou.access.model import Action, Effect, Pattern, Policy, RoleGrant, User, UserKind, UserRole
-from kourou.access.password import OF_NO_USER
 from kourou.client.admin.users import AccessAnswer
 from kourou.errors import BadRequest, NoPermission, Rejected, Unavailable
 from kourou.model.units import DAY_MS

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kourou.access.api_token import id_of, token_digest, token_of
-from kourou.access.password import OF_NO_USER
+from kourou.access.api_token import OF_NO_USER, id_of, token_digest, token_of
 from kourou.engine.admin.history import event_view, state_body
 from kourou.engine.control import encode_state
 from kourou.errors import Code, DecodeError

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kourou.access.api_token import token_digest, token_of
-from kourou.access.password import OF_NO_USER
+from kourou.access.api_token import OF_NO_USER, token_digest, token_of
 from kourou.errors import NoPermission, Rejected, Throttled, Unavailable
 from kourou.model.limits import (
     GATEWAY_ATTEMPTS_MAX,
