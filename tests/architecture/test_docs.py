@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kourou.cli.check_stages import ALLOWED_SKIPS, STAGES
+from kourou.cli.checks import ALLOWED_SKIPS, STAGES
 from kourou.cli.commands import command_names
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli import checks
-from kourou.cli.check_stages import Stage
+from kourou.cli.checks import Stage
 from kourou.cli.commands import command_names
 from kourou.service.local_cluster import ClusterSettings, LocalCluster
 

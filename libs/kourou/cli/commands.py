@@ -13,8 +13,8 @@ import typer.core
 from kourou.cli.admin import brokers as broker_commands
 from kourou.cli.admin import diagnosis, filters, groups, messages, replicas, topics
 from kourou.cli.admin.command import admin
-from kourou.cli.check_stages import STAGES
 from kourou.cli.checkout import load
+from kourou.cli.checks import STAGES
 from kourou.cli.history import history, state_at, undo
 from kourou.cli.keys import keys
 from kourou.cli.quotas import quota

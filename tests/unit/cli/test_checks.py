@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli import checks
-from kourou.cli.check_stages import ALLOWED_SKIPS, Stage
-from kourou.cli.checks import CheckProcesses, find_stacks
+from kourou.cli.checks import ALLOWED_SKIPS, CheckProcesses, Stage, find_stacks
 from kourou.errors import ConfigError, Unavailable
 
 

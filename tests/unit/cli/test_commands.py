@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kourou.cli import main as command_line
-from kourou.cli.check_stages import STAGES
+from kourou.cli.checks import STAGES
 from kourou.cli.commands import COMPLETION_VARIABLE, ORDER, command_names
 from kourou.cli.main import main
 
