@@ -36,9 +36,9 @@ from kourou_spark_etl.runner import QueryCounters, QueryPhase, QueryState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kourou_spark_etl.progress import BatchSpans
     from kourou_spark_etl.runner import QueryRunner
     from kourou_spark_etl.source.progress import GroupProgress
-    from kourou_spark_etl.spans import BatchSpans
 
 _log = logging.getLogger("kourou.spark")
 
@@ -343,7 +343,7 @@ class SparkEtlService:
         )
         if options is None:
             return None
-        from kourou_spark_etl.spans import BatchSpans
+        from kourou_spark_etl.progress import BatchSpans
 
         return BatchSpans(start_export(options))
 

@@ -25,9 +25,8 @@ from kourou_spark_etl.batch_events import (
     of_recorded,
     short,
 )
-from kourou_spark_etl.progress import BatchProgress
+from kourou_spark_etl.progress import BatchProgress, BatchSpans
 from kourou_spark_etl.read_model.read_model import RecordedBatch
-from kourou_spark_etl.spans import BatchSpans
 
 
 def open_events(path: Path) -> BatchEvents:
