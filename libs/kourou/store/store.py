@@ -36,7 +36,7 @@ from kourou.store.recovery.recovery_point import (
     RecoveryPoint,
     save_checkpoint,
 )
-from kourou.store.recovery.replay import catch_up_index, runs
+from kourou.store.recovery.scan import catch_up_index, runs
 from kourou.store.replica.copies import Copies
 from kourou.store.replica.replica_files import trim_epochs
 from kourou.store.replica.truncation import Cut, carry_out, forget_cut, prepare_cut

@@ -49,8 +49,7 @@ from kourou.store.recovery.recovery_point import (
     load_checkpoint,
     load_recovery_points,
 )
-from kourou.store.recovery.replay import catch_up_index, claim_at, runs
-from kourou.store.recovery.scan import LogScan, Rules, log_scan
+from kourou.store.recovery.scan import LogScan, Rules, catch_up_index, claim_at, log_scan, runs
 from kourou.store.retention import QueueEnds, keep_queue_ends
 
 

@@ -22,9 +22,8 @@ from kourou.store.log.quarantine import Region, save_quarantine
 from kourou.store.log.reads import Reads
 from kourou.store.paths import StorePaths
 from kourou.store.recovery.recover import StoreParts
-from kourou.store.recovery.replay import is_boundary
 from kourou.store.recovery.restart import intend_to_begin
-from kourou.store.recovery.scan import damage_at
+from kourou.store.recovery.scan import damage_at, is_boundary
 from kourou.store.replica.chunks import (
     LastRun,
     StoredChunk,

@@ -37,7 +37,7 @@ from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.quarantine import Quarantine, save_quarantine
 from kourou.store.paths import NAME_DIGITS, StorePaths
 from kourou.store.recovery.recover import StoreParts
-from kourou.store.recovery.replay import is_boundary
+from kourou.store.recovery.scan import is_boundary
 from kourou.store.replica.replica_files import trim_epochs
 
 _log = logging.getLogger("kourou.store")

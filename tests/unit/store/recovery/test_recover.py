@@ -15,7 +15,7 @@ from kourou.store.log.commit_log import CommitLog
 from kourou.store.log.verified import check_stored
 from kourou.store.paths import StorePaths
 from kourou.store.recovery.recovery_point import load_recovery_point
-from kourou.store.recovery.replay import claim_at
+from kourou.store.recovery.scan import claim_at
 from kourou.store.store import Store
 from kourou.testing.disk import PowerLost, SimDisk
 from kourou_rigs.recovering import PATHS, PROJECTIONS, SETTINGS, SIZE, contents, damage, fill

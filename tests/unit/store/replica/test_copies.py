@@ -14,7 +14,7 @@ from kourou.protocol.record.message_record import encode_blank
 from kourou.store import store as store_module
 from kourou.store.paths import StorePaths
 from kourou.store.real_disk import RealDisk
-from kourou.store.recovery import replay
+from kourou.store.recovery import scan
 from kourou.store.recovery.scan import good_run
 from kourou.store.replica import chunks
 from kourou.store.replica.chunks import check_chunk, filler_end
@@ -545,7 +545,7 @@ def test_projections_are_the_same_whether_the_log_is_read_again_or_not(
         store = Store.open(small_settings(tmp_path), disk)
         writer = StoreWriter(store)
         read_again = []
-        walk = replay.runs
+        walk = scan.runs
 
         def watched(*args, walk=walk, read_again=read_again):
             for found in walk(*args):
