@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from kourou.client.client_core import ClientCore
+from kourou.client.consumer.consumers import BlockingStreamRunner
 from kourou.client.consumer.consumption import (
     Consumption,
     Topics,
@@ -35,7 +36,6 @@ from kourou.client.consumer.pull_consumer import PullConsumer
 from kourou.client.consumer.push_consumer import PushConsumer
 from kourou.client.consumer.queue_consumption import ConsumeCounts
 from kourou.client.consumer.received import ReceivedMessage
-from kourou.client.consumer.streams import BlockingStreamRunner
 from kourou.client.filters.expressions import Wanted
 from kourou.client.ordered.consumer import OrderedConsumer
 from kourou.client.ordered.turns import TurnLog, plain_turns
