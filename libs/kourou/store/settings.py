@@ -1,7 +1,7 @@
 """The settings of a store: its files, and how it reads and recovers them.
 
 To add a setting that a broker passes on unchanged, declare it in `StoreFileSettings`: a broker's
-settings inherit that class (kourou.broker.store_keys), and the store gets the value.
+settings inherit that class (kourou.broker.config), and the store gets the value.
 """
 
 from __future__ import annotations

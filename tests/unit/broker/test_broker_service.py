@@ -104,7 +104,7 @@ async def test_what_was_sent_is_there_in_the_next_life(tmp_path) -> None:
 
 @pytest.mark.feature("F094")
 async def test_sync_flush_from_end_to_end(tmp_path) -> None:
-    from kourou.broker.store_keys import FlushDiskType
+    from kourou.broker.config import FlushDiskType
 
     given = settings(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     async with running(given) as (service, connection):

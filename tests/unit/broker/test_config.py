@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kourou.broker.config import BrokerSettings
+from kourou.broker.config import BrokerSettings, FlushDiskType
 from kourou.broker.part_settings import store_settings_of
 from kourou.broker.storage.open_store import _event_store_url
-from kourou.broker.store_keys import FlushDiskType
 from kourou.engine.policy import BrokerRole
 from kourou.errors import ConfigError
 from kourou.service.command_line import parse_arguments

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kourou.broker.config import BrokerSettings
+from kourou.broker.config import BrokerSettings, FlushDiskType
 from kourou.broker.part_settings import (
     log_flush_of,
     queue_flush_of,
@@ -16,7 +16,6 @@ from kourou.broker.part_settings import (
     store_settings_of,
     write_out_of,
 )
-from kourou.broker.store_keys import FlushDiskType
 from kourou.engine.effects import ChangeRole
 from kourou.engine.policy import BrokerRole, EffectivePolicy
 from kourou.engine.roles.follower import FollowerRole
