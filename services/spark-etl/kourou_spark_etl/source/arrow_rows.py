@@ -98,26 +98,22 @@ _PROPERTY_END = 2
 _NOT_ASCII = 0x80
 
 
-def gathered(blob: Bytes, at: Longs, length: Longs, kind: pa.DataType) -> pa.Array:
-    """The bytes at these positions, as an Arrow array; copied once.
+def gathered(blob: Bytes, at: Longs, length: Longs) -> pa.Array:
+    """The bytes at these positions, as an Arrow array of binaries; copied once.
 
     The positions must ascend and not overlap. They are viewed as an array in which every other
-    element is the gap between two of them, so that Arrow's own loop copies the elements. Text must
-    be UTF-8, which is not checked here.
+    element is the gap between two of them, so that Arrow's own loop copies the elements.
     """
     count = len(at)
     if not count:
-        return pa.array([], kind)
+        return pa.array([], pa.binary())
     edges = np.empty(2 * count, dtype=np.int32)
     edges[0::2] = at
     edges[1::2] = at + length
     every = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(blob)]
     )
-    taken = every.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int64)))
-    if kind == pa.binary():
-        return taken
-    return pa.Array.from_buffers(kind, count, [None, *taken.buffers()[1:]])
+    return every.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int64)))
 
 
 def texts(array: pa.Array) -> pa.Array:
@@ -164,9 +160,7 @@ class PropertyTexts:
     """The properties of a list of records."""
 
     def __init__(self, records: RecordColumns) -> None:
-        self.raw = gathered(
-            records.blob, records.props_at, lengths_without_checksum(records), pa.binary()
-        )
+        self.raw = gathered(records.blob, records.props_at, lengths_without_checksum(records))
         buffers = self.raw.buffers()
         self._count = len(self.raw)
         self._data: Bytes = (
@@ -201,13 +195,13 @@ class PropertyTexts:
         if not has.any():
             return pa.nulls(self._count, pa.string())
         if has.all():
-            kept = gathered(self._data, found.starts, found.ends - found.starts, pa.binary())
+            kept = gathered(self._data, found.starts, found.ends - found.starts)
             return texts(kept)
         # A message without the property gets an empty piece at the previous position, so that
         # positions ascend.
         places = np.maximum.accumulate(np.where(has, found.ends, 0))
         starts = np.where(has, found.starts, places)
-        kept = gathered(self._data, starts, np.where(has, found.ends, places) - starts, pa.binary())
+        kept = gathered(self._data, starts, np.where(has, found.ends, places) - starts)
         marks = pa.py_buffer(np.packbits(has, bitorder="little"))
         return texts(pa.Array.from_buffers(pa.binary(), self._count, [marks, *kept.buffers()[1:]]))
 
@@ -374,14 +368,14 @@ def _with_offset_ids(column: pa.Array, records: RecordColumns) -> pa.Array:
 def _values(queue: MessageQueue, records: RecordColumns) -> pa.Array:
     packed = np.flatnonzero(records.sys_flags & int(SysFlag.COMPRESSED))
     if not len(packed):
-        return gathered(records.blob, records.body_at, records.body_len, pa.binary())
+        return gathered(records.blob, records.body_at, records.body_len)
     at, length = records.body_at, records.body_len
     bodies: list[pa.Array] = []
     done = 0
     for index in packed.tolist():
         if index > done:
             some = slice(done, index)
-            bodies.append(gathered(records.blob, at[some], length[some], pa.binary()))
+            bodies.append(gathered(records.blob, at[some], length[some]))
         start = int(at[index])
         stored = records.blob[start : start + int(length[index])].tobytes()
         try:
@@ -392,7 +386,7 @@ def _values(queue: MessageQueue, records: RecordColumns) -> pa.Array:
         bodies.append(pa.array([body], pa.binary()))
         done = index + 1
     if done < len(records):
-        bodies.append(gathered(records.blob, at[done:], length[done:], pa.binary()))
+        bodies.append(gathered(records.blob, at[done:], length[done:]))
     return pa.concat_arrays(bodies)
 
 
