@@ -176,13 +176,36 @@ def _run_command(arguments: Sequence[str], called_as: str) -> int:
     except TyperException as wrong:
         context = getattr(wrong, "ctx", None)  # the context of the wrong command
         place = context.command_path if context else called_as
-        sentence = wrong.format_message().rstrip(".")
+        sentence = _usage_sentence(wrong)
         return _print_error(f"{sentence}; see `{place} --help`", wrong.exit_code)
     except Abort:
         return _print_error("interrupted", EXIT_INTERRUPTED)
     if result == EXIT_INTERRUPTED:  # typer's way to report Ctrl-C
         return _print_error("interrupted", EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _usage_sentence(wrong: Any) -> str:
+    """What is wrong with a command line; for a wrong value, the value and what is allowed."""
+    sentence: str = wrong.format_message().rstrip(".")
+    checked = wrong.__cause__  # by pydantic, whose texts are about "input"
+    if checked is None or not hasattr(checked, "errors"):
+        return sentence
+    found = checked.errors()[0]
+    expected, _, _ = found["msg"].removeprefix("Input should be ").partition(", unable to parse")
+    for theirs, ours in _EXPECTED.items():
+        expected = expected.replace(theirs, ours)
+    name = sentence.removeprefix("Invalid value for ").partition(": ")[0]
+    return f"{name} is {found['input']!r:.80}; it must be {expected}"
+
+
+_EXPECTED = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}
+"""Words of pydantic's texts, and ours."""
 
 
 def _set_up_logs() -> None:

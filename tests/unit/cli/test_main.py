@@ -29,6 +29,14 @@ from kourou.errors import ConfigError, StoreFaulted, Unavailable
         ),
         (["send"], "missing argument 'topic'; see `kourou send --help`"),
         (["up", "--brokers", "none"], "see `kourou up --help`"),
+        (
+            ["tail", "orders", "--count", "few"],
+            "kourou: '--count' is 'few'; it must be a whole number; see `kourou tail --help`",
+        ),
+        (
+            ["tail", "orders", "--count", "0"],
+            "kourou: '--count' is '0'; it must be at least 1; see `kourou tail --help`",
+        ),
         (["demo", "--evnts", "5"], "no such option: --evnts"),
         (
             ["admin", "queryMsgById"],
