@@ -13,7 +13,6 @@ import typer
 
 from kourou.cli.admin.command import GROUP, moment
 from kourou.cli.admin.report import Report, local_time
-from kourou.telemetry.logs import printable
 
 if TYPE_CHECKING:
     from kourou.client.admin.history import HistoryEvent, StateAt
@@ -151,7 +150,7 @@ def _report(decisions: Sequence[HistoryEvent], *, as_json: bool) -> Report | Non
         (
             each.offset,
             local_time(each.at_ms),
-            *map(printable, (each.aggregate, each.type, change_of(each), each.actor, each.reason)),
+            *(each.aggregate, each.type, change_of(each), each.actor, each.reason),
         )
         for each in decisions
     ]

@@ -138,4 +138,4 @@ def list_quotas(
 def _row(one: Quota) -> tuple[Any, ...]:
     from kourou.model.quota import QuotaUnit
 
-    return (one.kind.value, printable(one.name), *(getattr(one, unit) for unit in QuotaUnit))
+    return (one.kind.value, one.name, *(getattr(one, unit) for unit in QuotaUnit))

@@ -539,7 +539,7 @@ def status(client: Client) -> Report:
     refusals = [
         (
             one.count,
-            *map(printable, (one.user, one.source, one.request, one.need, one.by)),
+            *(one.user, one.source, one.request, one.need, one.by),
             local_time(one.last_ms),
             one.handled,
             name,
@@ -605,11 +605,11 @@ def audit(
         (
             local_time(one.at_ms),
             one.decision.value,
-            *map(printable, (one.user, one.source, one.request, one.need, one.by)),
+            *(one.user, one.source, one.request, one.need, one.by),
             one.count,
             one.handled,
             one.door or None,
-            printable(one.console) or None,
+            one.console or None,
             broker,
         )
         for one, broker in sorted(
@@ -675,7 +675,7 @@ def try_policies(
             one.count,
             "allowed" if one.allowed else "refused",
             "allowed" if one.was_allowed else "refused",
-            *map(printable, (one.user, one.network, one.need, one.by)),
+            *(one.user, one.network, one.need, one.by),
             local_time(one.last_ms),
             broker,
         )
@@ -776,8 +776,8 @@ def why(
         answers,
         lambda one: (
             "allowed" if one.allowed else "refused",
-            printable(one.by),
-            printable("; ".join(one.nearest)) or None,
+            one.by,
+            "; ".join(one.nearest) or None,
         ),
         all_brokers=not found.missing,
     )
@@ -861,7 +861,7 @@ def import_users(
 def _imported_rows(imported: ImportedAcl, lacking: list[User]) -> list[tuple[Any, ...]]:
     return [
         (
-            printable(one.name),
+            one.name,
             _texts(role.role for role in one.roles) or None,
             sum(policy.user == one.name for policy in imported.policies),
             "created" if one in lacking else "exists",
@@ -1053,13 +1053,13 @@ def _user_row(one: User) -> tuple[Any, ...]:
     from kourou.protocol.bodies.access_bodies import role_text
 
     return (
-        printable(one.name),
+        one.name,
         one.kind.value,
         one.enabled,
-        printable(_texts(map(role_text, one.roles))) or None,
+        _texts(map(role_text, one.roles)) or None,
         _texts(one.curve_keys) or None,
-        printable("; ".join(one.certificate_subjects)) or None,
-        printable(one.node) or None,
+        "; ".join(one.certificate_subjects) or None,
+        one.node or None,
     )
 
 
@@ -1067,9 +1067,9 @@ def _token_row(one: ApiToken) -> tuple[Any, ...]:
     from kourou.protocol.bodies.access_bodies import role_text
 
     return (
-        printable(one.user),
+        one.user,
         one.id,
-        printable(role_text(one.scope)),
+        role_text(one.scope),
         local_time(one.created_ms),
         local_time(one.expires_ms),
     )
@@ -1077,10 +1077,10 @@ def _token_row(one: ApiToken) -> tuple[Any, ...]:
 
 def _policy_row(one: Policy) -> tuple[Any, ...]:
     return (
-        printable(one.user),
+        one.user,
         one.effect.value,
         _texts(one.actions),
-        printable(str(one.resource)),
+        str(one.resource),
         _texts(one.networks) or None,
         None if one.until_ms is None else local_time(one.until_ms),
     )

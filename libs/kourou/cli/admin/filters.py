@@ -114,8 +114,8 @@ def filter_list(client: Client, *, group: OneGroup = "", broker: OneBroker = Non
     rows = [
         (
             name,
-            printable(one.group),
-            printable(one.name),
+            one.group,
+            one.name,
             len(one.versions),
             one.newest,
             one.active,
@@ -169,10 +169,10 @@ def filter_show(
             each.version == one.active,
             one.quarantined.get(each.version) is not None,
             local_time(each.uploaded_ms),
-            printable(each.author),
+            each.author,
             each.size_bytes,
             each.sha256,
-            printable(each.note),
+            each.note,
         )
         for where, one in filters
         for each in one.versions
@@ -408,12 +408,12 @@ def filter_try(
             where,
             one.queue_id,
             one.offset,
-            printable(one.message_id),
-            printable(one.tag),
-            printable(one.keys),
+            one.message_id,
+            one.tag,
+            one.keys,
             {True: "passes", False: "filtered out", None: "filter failed"}[one.passed],
             one.micros,
-            printable(one.reason),
+            one.reason,
         )
         for where, trial in sorted(trials.items())
         for one in trial.messages
@@ -470,8 +470,8 @@ def _statistics_row(where: str, ones: list[FilterFigures]) -> tuple[Any, ...]:
     last = max(ones, key=lambda one: one.failed_at_ms or 0)
     return (
         where,
-        printable(first.group),
-        printable(first.name),
+        first.group,
+        first.name,
         first.version,
         seen,
         sum(one.passed for one in ones),
@@ -485,7 +485,7 @@ def _statistics_row(where: str, ones: list[FilterFigures]) -> tuple[Any, ...]:
         sum(one.failures for one in ones),
         any(one.running for one in ones),
         any(one.quarantined for one in ones),
-        printable(f"{last.failure}: {last.reason}") if last.failure else None,
+        f"{last.failure}: {last.reason}" if last.failure else None,
     )
 
 

@@ -192,7 +192,8 @@ def test_one_filter_is_shown_with_its_quarantine_and_its_history(
     first, second = rows(report)
     assert (first["active"], first["quarantined"]) == (False, True)
     assert (second["active"], second["quarantined"]) == (True, False)
-    assert second["author"] == "\\x1b[31mbob", "a terminal is not commanded by it"
+    assert second["author"] == "\x1b[31mbob", "JSON has the text itself"
+    assert r"  \x1b[31mbob  " in report.lines()[2], "a terminal is not commanded by it"
     assert report.remarks == [
         "broker-a: runs, policy skip, 3 skipped",
         "broker-a: version 1 is quarantined: its worker died",
