@@ -20,7 +20,7 @@ export default function Cluster() {
     <${Panel} title="Brokers" ask=${ask} number=${brokers.length}>
       ${() => html`<${Brokers} brokers=${brokers} />`}
     <//>
-    <${Panel} title="Replicas" ask=${ask}>
+    <${Panel} title="Replicas" ask=${ask} follows>
       ${() => html`<${Members} members=${brokers.flatMap((broker) => broker.members)} />`}
     <//>
     <${Panel} title="Quotas" ask=${quotas} number=${quotas.answer?.items.length}>

@@ -77,6 +77,7 @@ function Content({ id, ask, topic }) {
     <${Panel}
       title="Body"
       ask=${ask}
+      follows
       tools=${
         ask.answer &&
         html`<span class="quiet num">${bytes(ask.answer.message.body_bytes)}</span>
@@ -94,11 +95,11 @@ function Content({ id, ask, topic }) {
           ? html`<${Notice} tone="bad">${message.body_error}<//>`
           : html`<${Body} data=${bodyOf(message)} size=${message.body_bytes} cut=${message.body_truncated} />`}
     <//>
-    <${Panel} title="Properties" ask=${ask}>
+    <${Panel} title="Properties" ask=${ask} follows>
       ${({ message }) => html`<${Properties} message=${message} />`}
     <//>
-    <${Panel} title="Copies" ask=${ask}>${({ copies }) => html`<${Copies} copies=${copies} />`}<//>
-    <${Panel} title="Groups" ask=${ask}>${({ tracks }) => html`<${Tracks} tracks=${tracks} id=${id} topic=${topic} />`}<//>
+    <${Panel} title="Copies" ask=${ask} follows>${({ copies }) => html`<${Copies} copies=${copies} />`}<//>
+    <${Panel} title="Groups" ask=${ask} follows>${({ tracks }) => html`<${Tracks} tracks=${tracks} id=${id} topic=${topic} />`}<//>
   `;
 }
 

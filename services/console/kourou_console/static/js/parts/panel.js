@@ -6,10 +6,12 @@ import { Gaps, Notice, Refusal } from "./notice.js";
 
 /**
  * `ask` is the result of useAsk; `children` a function of the response. `tools` are shown in the
- * heading. `number` is shown after the title.
+ * heading. `number` is shown after the title. `follows`: a panel above it has the same request and
+ * shows its errors.
  */
-export function Panel({ title, ask, tools, number, children }) {
+export function Panel({ title, ask, tools, number, follows, children }) {
   const { answer, problem } = ask;
+  if (follows && problem && !answer) return null;
   return html`<section class="panel" aria-label=${title} aria-busy=${ask.loading}>
     <header>
       <h2>${title}</h2>
@@ -27,8 +29,8 @@ export function Panel({ title, ask, tools, number, children }) {
         </button>
       </div>
     </header>
-    <${Refusal} problem=${problem} />
-    ${answer && html`<${Gaps} missing=${answer.missing} />`}
+    ${!follows && html`<${Refusal} problem=${problem} />`}
+    ${!follows && answer && html`<${Gaps} missing=${answer.missing} />`}
     ${answer ? children(answer) : !problem && html`<p class="loading" role="status">Loading …</p>`}
     ${answer?.truncated && html`<${Cut} answer=${answer} />`}
   </section>`;
