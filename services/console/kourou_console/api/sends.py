@@ -25,7 +25,12 @@ import msgspec
 from kourou.client.producer.producer_core import Choice
 from kourou.client.transactions.transaction import HalfMessage
 from kourou.errors import BadRequest, MessageIllegal
-from kourou.model.limits import BODY_SIZE_BYTES_MAX, CHECK_IMMUNITY_S_MAX, FRAME_RECORDS_MAX
+from kourou.model.limits import (
+    BODY_SIZE_BYTES_MAX,
+    CHECK_IMMUNITY_S_MAX,
+    DELAY_LEVELS_MAX,
+    FRAME_RECORDS_MAX,
+)
 from kourou.model.message import Message, SendResult
 from kourou.model.transaction import TransactionState
 from kourou_console.gateway import Gateway
@@ -54,11 +59,11 @@ MESSAGE_HEADERS: tuple[tuple[str, str], ...] = (
 )
 DELAY_HEADERS: tuple[tuple[str, str], ...] = (
     (DELAY_MS, "Delay the delivery of a raw body; one of the brokers' delay levels."),
-    (DELAY_LEVEL, "The delay level, from 1."),
+    (DELAY_LEVEL, "The delay level, from 1; above the highest it is the highest."),
 )
 
 DelayMs = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-DelayLevel = Annotated[int, msgspec.Meta(ge=0, le=32)]
+DelayLevel = Annotated[int, msgspec.Meta(ge=0, le=DELAY_LEVELS_MAX)]
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,7 +144,7 @@ def _raw(content: bytes, call: RequestContext) -> ToSend:
         call.beginning(PROPERTY),
         call.header(ORDER_KEY),
         timedelta(milliseconds=delay_ms) if delay_ms else None,
-        _number(call, DELAY_LEVEL, 32),
+        _number(call, DELAY_LEVEL, DELAY_LEVELS_MAX),
     )
 
 
@@ -152,7 +157,9 @@ def _number(call: RequestContext, name: str, highest: int) -> int:
     if text is None:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= highest):
-        raise BadRequest(f"the header {name} is {text[:40]!r}; it must be a number to {highest}")
+        raise BadRequest(
+            f"the header {name} is {text[:40]!r}; it must be a whole number, 0 to {highest}"
+        )
     return int(text)
 
 

@@ -73,7 +73,7 @@ def test_an_envelope_holds_text_json_or_bytes(console, envelope, body):
         ({"body": "a", "body_base64": "AA=="}, "body_base64"),
         ({"body": "a", "tagg": "x"}, "tagg"),
         ({"body": "a", "keys": "no list"}, "keys"),
-        ({"body": "a", "delay_level": 99}, "delay_level"),
+        ({"body": "a", "delay_level": 1_001}, "delay_level"),
         ({"body": "a", "properties": {"KEYS": "x"}}, "KEYS"),
     ],
 )
@@ -108,7 +108,8 @@ def test_messages_of_one_order_key_lie_in_one_queue(console, sent):
 def test_a_delayed_message_has_no_place_yet(console):
     by_level = console.post(MESSAGES, json={"body": "later", "delay_level": 3})
     by_time = console.post(MESSAGES, body=b"later", headers={"Kourou-Delay-Ms": "10000"})
-    for answer in (by_level, by_time):
+    above = console.post(MESSAGES, json={"body": "later", "delay_level": 100})
+    for answer in (by_level, by_time, above):
         assert answer.status == 200
         assert answer.json["offset"] is None
         assert answer.json["offset_message_id"] is None
@@ -175,7 +176,7 @@ def test_requests_that_come_together_travel_together(console, cluster):
         ("Kourou-Tags", "t"),
         ("Kourou-Delay-Ms", "-1"),
         ("Kourou-Delay-Ms", "1.5"),
-        ("Kourou-Delay-Level", "33"),
+        ("Kourou-Delay-Level", "1001"),
         ("Kourou-Delay-Level", "9" * 30),
         ("Kourou-Tag", "\udcff"),
     ],
