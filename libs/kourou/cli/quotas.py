@@ -39,11 +39,38 @@ Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="Its name; '*' for all that have no quota of their own."),
 ]
+PublishBytes = Annotated[
+    str, typer.Option("--publish-bytes", metavar="N", help="Bytes sent a second, like 512Ki or 5M.")
+]
+PublishMessages = Annotated[
+    str, typer.Option("--publish-messages", metavar="N", help="Messages sent a second.")
+]
+FetchBytes = Annotated[
+    str, typer.Option("--fetch-bytes", metavar="N", help="Bytes pulled by consumers a second.")
+]
+FetchMessages = Annotated[
+    str, typer.Option("--fetch-messages", metavar="N", help="Messages pulled a second.")
+]
+Requests = Annotated[
+    str, typer.Option("--requests", metavar="N", help="Requests of any kind a second (users only).")
+]
+Connections = Annotated[
+    str, typer.Option("--connections", metavar="N", help="Open connections (users only).")
+]
+Topics = Annotated[
+    str, typer.Option("--topics", metavar="N", help="Topics that it created (users only).")
+]
+Groups = Annotated[
+    str,
+    typer.Option("--groups", metavar="N", help="Consumer groups that it created (users only)."),
+]
+StoredBytes = Annotated[
+    str,
+    typer.Option(
+        "--stored-bytes", metavar="N", help="Bytes in the log (topics, and users for theirs)."
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="The reason, kept in the history.")]
-
-
-def _limit(about: str) -> Any:
-    return typer.Option(metavar="N", help=about)
 
 
 def amount(text: str) -> int:
@@ -63,15 +90,15 @@ def set_quota(
     kind: Kind,
     name: Name,
     *,
-    publish_bytes: Annotated[str, _limit("Bytes sent a second, like 512Ki or 5M.")] = "",
-    publish_messages: Annotated[str, _limit("Messages sent a second.")] = "",
-    fetch_bytes: Annotated[str, _limit("Bytes pulled by consumers a second.")] = "",
-    fetch_messages: Annotated[str, _limit("Messages pulled a second.")] = "",
-    requests: Annotated[str, _limit("Requests of any kind a second (users only).")] = "",
-    connections: Annotated[str, _limit("Open connections (users only).")] = "",
-    topics: Annotated[str, _limit("Topics that it created (users only).")] = "",
-    groups: Annotated[str, _limit("Consumer groups that it created (users only).")] = "",
-    stored_bytes: Annotated[str, _limit("Bytes in the log (topics, and users for theirs).")] = "",
+    publish_bytes: PublishBytes = "",
+    publish_messages: PublishMessages = "",
+    fetch_bytes: FetchBytes = "",
+    fetch_messages: FetchMessages = "",
+    requests: Requests = "",
+    connections: Connections = "",
+    topics: Topics = "",
+    groups: Groups = "",
+    stored_bytes: StoredBytes = "",
     unlimited: Annotated[
         bool, typer.Option("--unlimited", help="No limits, not even those of '*'.")
     ] = False,
