@@ -646,6 +646,45 @@ def test_values_are_taken_of_whole_records_only(made: ModuleType) -> None:
         made.values([draft], ("a",))
 
 
+DRAFTED = st.tuples(
+    st.binary(max_size=40),
+    st.sampled_from(
+        [b"", b"a\x01b", b"a\x01b\x02", b"a\x01b\x02__CRC32#\x010123456789\x02", b"x" * 32_767]
+    )
+    | st.just(b"y" * 32_768),
+    st.integers(-(2**31), 2**31 - 1),
+    st.sampled_from([0, 1, 48, 0x301]),
+)
+"""Body, properties, flag and system flag of a draft."""
+
+
+@given(st.lists(DRAFTED, max_size=6), st.sampled_from(HOSTS), st.booleans())
+def test_the_drafts_of_several_messages_are_those_of_each(
+    messages: list[tuple[bytes, bytes, int, int]], host: bytes, v6: bool
+) -> None:
+    columns = list(map(list, zip(*messages, strict=True))) or [[], [], [], []]
+    found = same("drafts", b"orders", 3, *columns, 7, host, v6)
+    each = [kernel.draft(b"orders", 3, *one, 7, host, v6, 0, 0, True) for one in messages]
+    if None in each:
+        assert found is None
+    else:
+        assert found == (b"".join(each), list(map(len, each)))
+
+
+@both
+def test_drafts_need_a_column_each(made: ModuleType) -> None:
+    head, tail = (b"T", 1), (5, HOSTS[0], False)
+    for at in range(4):
+        columns = [[b"a", b"b"], [b"", b""], [0, 0], [0, 0]]
+        columns[at].pop()
+        with pytest.raises(ValueError, match="each body"):
+            made.drafts(*head, *columns, *tail)
+    with pytest.raises(ValueError, match="topic"):
+        made.drafts(b"x" * 128, 1, [b"a"], [b""], [0], [0], *tail)
+    with pytest.raises(OverflowError):
+        made.drafts(*head, [b"a"], [b""], [2**31], [0], *tail)
+
+
 @both
 def test_a_number_that_does_not_fit_into_a_draft_overflows(made: ModuleType) -> None:
     fields = [b"T", 1, b"", b"", 0, 0, 5, HOSTS[0], False, 0, 0, True]

@@ -24,6 +24,7 @@ __all__ = [
     "check_targets",
     "choose",
     "draft",
+    "drafts",
     "edit",
     "gather",
     "index_entries",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         check_targets,
         choose,
         draft,
+        drafts,
         gather,
         index_entries,
         link_slots,
@@ -103,6 +105,7 @@ else:
     append = _module.append
     batch = _module.batch
     draft = _module.draft
+    drafts = _module.drafts
     topics = _module.topics
     values = _module.values
     value_groups = _module.value_groups

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-VERSION = 9
+VERSION = 10
 
 Column: TypeAlias = "Buffer | array[int] | npt.NDArray[np.integer] | npt.NDArray[np.bool_]"
 """Bytes, or an array of bytes or native integers, contiguous."""
@@ -282,8 +282,7 @@ def draft(
     end is replaced. The host bits of `sys_flag` are set from the hosts. Raises OverflowError for a
     number that does not fit.
     """
-    if not 0 < len(topic) <= TOPIC_LENGTH_MAX or len(born_host) not in (8, HOST_V6_BYTES):
-        raise ValueError("a topic has 1 to 127 bytes, a host 8 or 20")
+    _check_ends(topic, born_host)
     text = bytes(properties)
     if with_crc:
         if text[-CRC_PROPERTY_BYTES:-CRC_VALUE_BYTES] == CRC_MARK:
@@ -309,6 +308,40 @@ def draft(
         raise OverflowError(str(error)) from error
     length = len(text).to_bytes(2, "big")
     return b"".join((head, body, len(topic).to_bytes(1, "big"), topic, length, text))
+
+
+def _check_ends(topic: bytes, born_host: bytes) -> None:
+    if not 0 < len(topic) <= TOPIC_LENGTH_MAX or len(born_host) not in (8, HOST_V6_BYTES):
+        raise ValueError("a topic has 1 to 127 bytes, a host 8 or 20")
+
+
+def drafts(
+    topic: bytes,
+    queue_id: int,
+    bodies: list[bytes],
+    properties: list[bytes],
+    flags: list[int],
+    sys_flags: list[int],
+    born_ms: int,
+    born_host: bytes,
+    store_v6: bool,
+) -> tuple[bytes, list[int]] | None:
+    """The adjacent drafts of several messages to one queue, with checksums, and their sizes.
+
+    None if the properties of one are too long. Raises OverflowError like `draft`, and ValueError
+    if the lists differ in length.
+    """
+    _check_ends(topic, born_host)
+    if not len(bodies) == len(properties) == len(flags) == len(sys_flags):
+        raise ValueError("each body needs its properties and flags")
+    made = [
+        draft(topic, queue_id, *each, born_ms, born_host, store_v6, 0, 0, True)
+        for each in zip(bodies, properties, flags, sys_flags, strict=True)
+    ]
+    whole = [one for one in made if one is not None]
+    if len(whole) < len(made):
+        return None
+    return b"".join(whole), list(map(len, whole))
 
 
 def batch(

@@ -13,9 +13,9 @@ from typing import Any, cast
 from kourou.client.producer.pending_sends import (
     Gathering,
     Outcome,
+    PendingBatch,
     PendingSend,
     Port,
-    draft_bytes,
     first_error,
 )
 from kourou.client.producer.producer_core import Choice, ProducerCore, TopicTargets, choice_of_named
@@ -109,9 +109,9 @@ def pending_batch(
     messages: list[Message],
     choice: Choice,
     timeout_ms: int | None,
-    make: MakeGathering,
+    waiter: Any,
     message_ids: Sequence[str] = (),
-) -> list[PendingSend]:
+) -> PendingBatch:
     """Build a batch, whose messages all go to one queue in one request.
 
     Raises MessageIllegal if the batch has too many messages or too many bytes, BadRequest if its
@@ -141,27 +141,18 @@ def pending_batch(
         repeated=bool(message_ids),
     )
     target = core.target(topic, terms, choice, messages[0])
-    count = len(messages)
-    pending = core.pending_sends(port, make(count), messages, [target] * count, message_ids)
-    size = draft_bytes(pending)
+    batch = core.pending_batch(port, waiter, messages, target, message_ids)
+    size = len(batch.draft)
     if size > BODY_SIZE_BYTES_MAX:
         raise MessageIllegal(
             f"the batch has {size} bytes; at most {BODY_SIZE_BYTES_MAX} are allowed",
             hint="use send_many, which has no such limit",
         )
-    return pending
+    return batch
 
 
 def results(outcomes: list[Outcome]) -> list[SendResult]:
     """Return the results if all messages are stored. Raises SomeNotSent otherwise."""
     if first_error(outcomes) is not None:
         raise SomeNotSent(outcomes)
-    return cast("list[SendResult]", outcomes)
-
-
-def results_of_batch(outcomes: list[Outcome]) -> list[SendResult]:
-    """Return the results of a batch; it has a single outcome, so its error is raised unchanged."""
-    error = first_error(outcomes)
-    if error is not None:
-        raise error
     return cast("list[SendResult]", outcomes)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import count
-from typing import Any, Protocol, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from kourou.client.client_core import ClientCore
 from kourou.client.producer.batches import (
@@ -38,19 +38,20 @@ from kourou.client.producer.batches import (
     pending_batch,
     pending_many,
     results,
-    results_of_batch,
 )
 from kourou.client.producer.drafts import delay_property
 from kourou.client.producer.pending_sends import (
+    BatchResult,
     CallbackPort,
     Gathering,
     Outcome,
     PendingSend,
+    Stored,
     ThreadPort,
 )
 from kourou.client.producer.producer_core import Choice, ProducerCore, TopicTargets
 from kourou.client.producer.selectors import Selector
-from kourou.client.producer.send_frames import SendFrame
+from kourou.client.producer.send_frames import SendFrame, records_of
 from kourou.client.producer.sender import read_outcomes
 from kourou.client.session.io_thread import ClientClosed
 from kourou.client.transactions.ends import ATTEMPT_MS, PendingEnd, read_end
@@ -74,15 +75,6 @@ DIAL_MS = 300
 _log = logging.getLogger("kourou.client")
 
 
-class SendWaiter(Protocol):
-    """A thread that waits for the outcomes of its sends."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether the outcomes are known."""
-        ...
-
-
 class DirectSends:
     """Direct sends of one producer; `is_possible` if it uses ZeroMQ in clear text and real time."""
 
@@ -101,16 +93,16 @@ class DirectSends:
         """Note that a message is passed to the I/O thread now."""
         self._shared_ms = self._clock.monotonic_ms()
 
-    def send(self, messages: list[PendingSend], waiting: SendWaiter) -> bool:
-        """Send messages to one queue in one frame; their waiters receive the outcomes.
+    def send(self, send: PendingSend, waiter: Waiter[Any]) -> bool:
+        """Send a message or a batch; its waiter receives the outcome.
 
-        Returns False, with nothing sent, if the I/O thread must send them.
+        Returns False, with nothing sent, if the I/O thread must send it.
         """
-        target, now_ms = messages[0].target, self._clock.monotonic_ms()
+        target, now_ms = send.target, self._clock.monotonic_ms()
         wire = self._taken(target.address, now_ms)
         if wire is None:
             return False
-        frame = SendFrame(target.address, target.terms, 1, [target], [len(messages)], messages)
+        frame = SendFrame(target.address, target.terms, 1, [target], [records_of([send])], [send])
         adopted = False
 
         def is_awaited() -> bool:
@@ -119,17 +111,16 @@ class DirectSends:
             if not adopted:
                 adopted = True
                 self._loop.call_soon_threadsafe(self._sender.adopt, frame, now_ms)
-            return not waiting.is_settled
+            return not waiter.is_settled
 
         try:
             request, body = self._sender.request(frame)
             until_ms = frame.deadline_ms
             answer = self._asked(wire, request, [body], now_ms, until_ms, is_awaited)
             if not adopted:
-                results = _stored(frame, answer)
-                if results:
-                    for message, result in zip(messages, results, strict=True):
-                        message.waiter.settle(result)
+                stored = _stored(frame, answer)
+                if stored is not None:
+                    waiter.settle(stored)
                     return True
                 self._loop.call_soon_threadsafe(self._sender.adopt, frame, now_ms)
             # Before `close` can continue, so that the sender knows of the frame when it is closed.
@@ -229,20 +220,21 @@ class DirectSends:
             self._wires.clear()
 
 
-def _stored(frame: SendFrame, answer: Frame | KourouError) -> list[SendResult]:
-    """Return the results if all messages are stored as requested; otherwise an empty list."""
+def _stored(frame: SendFrame, answer: Frame | KourouError) -> Stored | None:
+    """Return the outcome if the frame's send is stored as requested."""
     if isinstance(answer, KourouError) or frame.targets[0].borrowed:
-        return []
-    results = []
-    for outcome in read_outcomes(frame, answer):
-        if not isinstance(outcome, SendResult) or outcome.status is not SendStatus.SEND_OK:
-            return []
-        results.append(outcome)
-    return results
+        return None
+    [outcome] = read_outcomes(frame, answer)
+    if isinstance(outcome, KourouError) or outcome.status is not SendStatus.SEND_OK:
+        return None
+    return outcome
 
 
-class Waiter:
-    """Lets one thread wait for one outcome."""
+StoredT = TypeVar("StoredT", SendResult, BatchResult)
+
+
+class Waiter(Generic[StoredT]):
+    """Lets one thread wait for the outcome of a message or a batch."""
 
     __slots__ = ("_done", "_outcome")
 
@@ -261,14 +253,14 @@ class Waiter:
         self._outcome = outcome
         self._done.release()
 
-    def wait(self) -> SendResult:
+    def wait(self) -> StoredT:
         """Wait for the outcome. It always arrives, because every send ends by its deadline."""
         self._done.acquire()
         outcome = self._outcome
-        if isinstance(outcome, SendResult):
-            return outcome
+        if isinstance(outcome, KourouError):
+            raise outcome
         assert outcome is not None, "settled without an outcome"
-        raise outcome
+        return cast("StoredT", outcome)
 
 
 class _ManyWaiter:
@@ -287,11 +279,6 @@ class _ManyWaiter:
     def _settle(self, outcomes: list[Outcome]) -> None:
         self._outcomes = outcomes
         self._complete.set()
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether all outcomes are known."""
-        return self._complete.is_set()
 
     def wait(self) -> list[Outcome]:
         """Wait for all outcomes. They always arrive, because every send ends by its deadline."""
@@ -382,20 +369,18 @@ class BlockingSends:
             own = delay_property(core.settings.delay_levels_ms, delay_level, delay)
         choice = Choice(order_key, queue, selector, argument)
         terms = core.terms(timeout_ms=timeout_ms, wait=wait_store_ok, pinned=choice.pinned)
-        waiter = Waiter()
+        waiter: Waiter[SendResult] = Waiter()
         pending_send = core.pending_send(
             targets, port, waiter, body, tag, keys, properties, flag, terms, choice, own
         )
-        self._send_waiting(port, [pending_send], waiter)
+        self._send_waiting(port, pending_send, waiter)
         return waiter.wait()
 
-    def _send_waiting(
-        self, port: ThreadPort, messages: list[PendingSend], waiting: SendWaiter
-    ) -> None:
-        """Send messages to one queue in one frame; this thread will wait for their outcomes."""
+    def _send_waiting(self, port: ThreadPort, send: PendingSend, waiter: Waiter[Any]) -> None:
+        """Send a message or a batch; this thread will wait for its outcome."""
         direct = self._direct
-        if direct is None or not direct.send(messages, waiting):
-            port.add_all(messages)
+        if direct is None or not direct.send(send, waiter):
+            port.add_all([send])
 
     def send_async(
         self,
@@ -524,9 +509,8 @@ class BlockingSends:
         if not messages:
             return []
         core, port, targets = self._ready(topic)
-        waiter = _ManyWaiter()
+        waiter: Waiter[BatchResult] = Waiter()
         choice = Choice(order_key, queue, selector, argument)
-        make = waiter.gathering
-        pending = pending_batch(core, port, targets, messages, choice, timeout_ms, make)
-        self._send_waiting(port, pending, waiter)
-        return results_of_batch(waiter.wait())
+        batch = pending_batch(core, port, targets, messages, choice, timeout_ms, waiter)
+        self._send_waiting(port, batch, waiter)
+        return waiter.wait().results

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 
+from kourou.client.codecs import encode_body
 from kourou.client.settings.client_settings import CompressionKind, ProducerSettings
 from kourou.errors import BadRequest, MessageIllegal
 from kourou.filtering.tags import check_tag
@@ -21,6 +22,7 @@ from kourou.model.message import (
     COMPRESSION_SHIFT,
     RESERVED_PROPERTIES,
     Compression,
+    Message,
     Property,
     SysFlag,
 )
@@ -153,9 +155,7 @@ class Drafting:
         if keys or properties or own:
             encoded = self._properties(place, unique_key, tag, keys, properties, own)
         else:
-            ending = place.endings.get(tag)
-            if ending is None:
-                ending = self._ending(place, tag)
+            ending = place.endings.get(tag) or self._ending(place, tag)
             encoded = _UNIQ_KEY_IS + unique_key.encode() + ending
         try:
             made = kernel.draft(
@@ -174,9 +174,72 @@ class Drafting:
             )
         except (OverflowError, ValueError):
             made = None
+        if made is None:
+            made = self._encoded_draft(place, body, encoded, flag, sys_flag, born_ms)
+        return made
+
+    def drafts(
+        self,
+        place: DraftDestination,
+        messages: Sequence[Message],
+        unique_keys: Sequence[str],
+        born_ms: int,
+        all_keys: Sequence[str],
+        properties: Sequence[Mapping[str, str] | None],
+    ) -> tuple[bytes, list[int]]:
+        """Return the adjacent drafts of messages to one queue, and their sizes; see `draft`."""
+        bodies = [
+            body if type(body := message.body) is bytes else encode_body(body)
+            for message in messages
+        ]
+        flags, sys_flags = [message.flag for message in messages], [0] * len(messages)
+        for index, length in enumerate(map(len, bodies)):
+            if length >= self._compress_over or length > self._size_max:
+                bodies[index], sys_flags[index] = self._squeezed(bodies[index])
+        ending_of, ending_made = place.endings.get, self._ending
+        encoded = [
+            self._properties(place, unique_key, message.tag, keys, some, None)
+            if keys or some
+            else _UNIQ_KEY_IS
+            + unique_key.encode()
+            + (ending_of(message.tag) or ending_made(place, message.tag))
+            for message, unique_key, keys, some in zip(
+                messages, unique_keys, all_keys, properties, strict=True
+            )
+        ]
+        try:
+            made = kernel.drafts(
+                place.topic,
+                place.queue_id,
+                bodies,
+                encoded,
+                flags,
+                sys_flags,
+                born_ms,
+                self._born_host,
+                place.store_host_v6,
+            )
+        except (OverflowError, ValueError):
+            made = None
         if made is not None:
             return made
-        return encode_draft(  # raises the error that says why not
+        each = [
+            self._encoded_draft(place, *fields, born_ms)
+            for fields in zip(bodies, encoded, flags, sys_flags, strict=True)
+        ]
+        return b"".join(each), list(map(len, each))
+
+    def _encoded_draft(
+        self,
+        place: DraftDestination,
+        body: bytes,
+        encoded: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+    ) -> bytes:
+        """Return a draft that the kernel refused; raises the error that says why."""
+        return encode_draft(
             topic=place.topic,
             queue_id=place.queue_id,
             body=body,

@@ -27,8 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kourou.client.producer.drafts import moved_to_queue
-from kourou.client.producer.pending_sends import Outcome, PendingSend, SendTarget
+from kourou.client.producer.pending_sends import Outcome, Outcomes, PendingSend, SendTarget
 from kourou.client.producer.send_frames import SendFrame
 from kourou.client.session.connections import Connections, Pauses
 from kourou.client.session.io_thread import background
@@ -57,7 +56,7 @@ Choose = Callable[[QueueMap, SendTarget, Callable[[str], bool]], SendTarget | No
 Resend = Callable[[list[PendingSend], int, int], None]
 """(messages with their targets, attempt number, attempts that do not count)."""
 
-Complete = Callable[[list[tuple[PendingSend, Outcome | None]]], None]
+Complete = Callable[[Outcomes], None]
 _log = logging.getLogger("kourou.client.send")
 
 
@@ -229,7 +228,7 @@ class LeaderWait:
         """Send the messages that can be sent now, complete the late ones, keep the rest."""
         known = self._routes.known(topic)
         now_ms = self._clock.monotonic_ms()
-        late: list[tuple[PendingSend, Outcome | None]] = []
+        late: Outcomes = []
         going: list[_WaitingBatch] = []
         staying: list[_WaitingBatch] = []
         ways: dict[tuple[SendTarget, str], SendTarget | None] = {}
@@ -249,7 +248,7 @@ class LeaderWait:
                     stay.append(message)
                 else:
                     self._leave(message)
-                    move(message, target)
+                    message.move(target)
                     go.append(message)
             if go:
                 _add(going, _WaitingBatch(go, batch.sent, batch.spared, batch.address))
@@ -295,15 +294,6 @@ class LeaderWait:
                 for message in batch.messages
             ]
         )
-
-
-def move(message: PendingSend, target: SendTarget) -> None:
-    """Assign the message to this target."""
-    if message.target is target:
-        return
-    if message.target.queue.queue_id != target.queue.queue_id:
-        message.draft = moved_to_queue(message.draft, target.queue.queue_id)
-    message.target = target
 
 
 def too_late(message: PendingSend, sent: int) -> KourouError:

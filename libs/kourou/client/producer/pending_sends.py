@@ -13,29 +13,40 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from kourou.client.producer.drafts import DraftDestination
+from kourou.client.producer.drafts import DraftDestination, moved_to_queue
 from kourou.client.session.io_thread import ThreadQueue
 from kourou.errors import KourouError
-from kourou.model.message import SendResult
+from kourou.model.message import SendResult, SendStatus
 from kourou.model.topic import MessageQueue
 
 if TYPE_CHECKING:
     from kourou.telemetry.tracing import TracedSpan
 
-Outcome: TypeAlias = SendResult | KourouError
-Outcomes: TypeAlias = "list[tuple[Any, Outcome | None, int]]"
-"""(waiter, outcome, size in bytes of the draft) of messages that were sent through one port.
 
-A one-way message has no outcome (None) and no waiter.
-"""
+class BatchResult(msgspec.Struct, frozen=True):
+    """The results of a stored batch, one per message, in order; all have the same status."""
+
+    results: list[SendResult]
+
+    @property
+    def status(self) -> SendStatus:
+        """The status of every message."""
+        return self.results[0].status
+
+
+Stored: TypeAlias = SendResult | BatchResult
+Outcome: TypeAlias = SendResult | BatchResult | KourouError
+Outcomes: TypeAlias = "list[tuple[PendingSend, Outcome | None]]"
+"""Sends with their outcomes. A one-way send has no outcome (None) and no waiter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,11 +117,11 @@ class SendTarget:
 
 
 class PendingSend(msgspec.Struct, eq=False):
-    """One message until its outcome is known.
+    """One message, or a batch (PendingBatch), until its outcome is known.
 
-    `stored` is set if a broker stored the message without the requested durability, and it is sent
-    again. `span` is set if its sending is traced. `failure` is the error of an attempt: the last
-    one, or the first one after which the message may be stored.
+    `stored` is set if a broker stored it without the requested durability, and it is sent again.
+    `span` is set if its sending is traced. `failure` is the error of an attempt: the last one, or
+    the first one after which it may be stored.
     """
 
     draft: bytes
@@ -120,24 +131,95 @@ class PendingSend(msgspec.Struct, eq=False):
     waiter: Any
     deadline_ms: int
     keys: str = ""
-    stored: SendResult | None = None
+    stored: Stored | None = None
     span: TracedSpan | None = None
     failure: KourouError | None = None
+
+    def move(self, target: SendTarget) -> None:
+        """Assign it to this target of its topic."""
+        if self.target.queue.queue_id != target.queue.queue_id:
+            self.draft = self._in_queue(target.queue.queue_id)
+        self.target = target
+
+    def _in_queue(self, queue_id: int) -> bytes:
+        return moved_to_queue(self.draft, queue_id)
+
+
+class PendingBatch(PendingSend, eq=False, kw_only=True):
+    """A batch: `draft` has its adjacent drafts, of `sizes` bytes; it has one outcome.
+
+    `unique_keys`, `all_keys` and `spans` are those of its messages; the fields of PendingSend for
+    these are the first message's.
+    """
+
+    sizes: list[int]
+    unique_keys: Sequence[str]
+    all_keys: list[str]
+    spans: list[TracedSpan | None]
+
+    def _in_queue(self, queue_id: int) -> bytes:
+        return b"".join(moved_to_queue(one.draft, queue_id) for one in self.messages())
+
+    def messages(self) -> list[PendingSend]:
+        """Return its messages, as they would be sent one by one."""
+        sends, at = [], 0
+        for size, unique_key, keys, span in zip(
+            self.sizes, self.unique_keys, self.all_keys, self.spans, strict=True
+        ):
+            draft = self.draft[at : at + size]
+            at += size
+            sends.append(
+                PendingSend(
+                    draft,
+                    unique_key,
+                    self.target,
+                    self.port,
+                    None,
+                    self.deadline_ms,
+                    keys,
+                    None,
+                    span,
+                )
+            )
+        return sends
+
+
+def messages_of(sends: Iterable[PendingSend]) -> list[PendingSend]:
+    """Return each message separately, also those of batches."""
+    found: list[PendingSend] = []
+    for send in sends:
+        if isinstance(send, PendingBatch):
+            found += send.messages()
+        else:
+            found.append(send)
+    return found
+
+
+def message_outcomes(outcomes: Outcomes) -> Outcomes:
+    """Return the outcome of each message separately, also those of batches."""
+    found: Outcomes = []
+    for send, outcome in outcomes:
+        if isinstance(send, PendingBatch):
+            messages = send.messages()
+            each = outcome.results if isinstance(outcome, BatchResult) else repeat(outcome)
+            found += zip(messages, each, strict=False)
+        else:
+            found.append((send, outcome))
+    return found
 
 
 _draft_of = attrgetter("draft")
 
 
-def draft_bytes(messages: Iterable[PendingSend]) -> int:
+def draft_bytes(sends: Iterable[PendingSend]) -> int:
     """Return the size of their drafts together."""
-    return sum(map(len, map(_draft_of, messages)))
+    return sum(map(len, map(_draft_of, sends)))
 
 
 def first_error(outcomes: Iterable[Outcome]) -> KourouError | None:
     """Return the first outcome that is no result; None if all messages are stored."""
     for outcome in outcomes:
-        if type(outcome) is not SendResult:
-            assert isinstance(outcome, KourouError)
+        if type(outcome) is not SendResult and isinstance(outcome, KourouError):
             return outcome
     return None
 
@@ -168,8 +250,8 @@ class LoopPort:
 
     All methods except `deliver` are called on that loop. If it is the I/O loop, no thread switch is
     needed (`here`), and `send` accepts the messages directly. `round_trip_ms` returns how long the
-    last reply took. If more than the given number of messages or bytes wait for their outcomes,
-    `full` is True and a sender awaits `room` first.
+    last reply took. If more than the given number of sends (a batch is one) or bytes wait for their
+    outcomes, `full` is True and a sender awaits `room` first.
     """
 
     def __init__(
@@ -242,6 +324,14 @@ class LoopPort:
         elif len(turn) == self._part:
             self.cross()
 
+    def add_batch(self, batch: PendingBatch) -> None:
+        """Send this batch now, after what was collected in this iteration; it has its own frame."""
+        self.size_bytes += len(batch.draft)
+        self.count += 1
+        self._update_full()
+        self._turn.append(batch)
+        self.cross()
+
     def add_all(self, messages: list[PendingSend]) -> None:
         """Send these messages with the others of this iteration."""
         if not messages:
@@ -276,18 +366,19 @@ class LoopPort:
             slow = self._round_trip_ms() > SLOW_MS
             self._part = 0 if slow else max(PART_MIN, self._width // 2)
         settled_bytes = 0
-        for waiter, outcome, size in outcomes:
-            settled_bytes += size
+        for send, outcome in outcomes:
+            settled_bytes += len(send.draft)
+            waiter = send.waiter
             if waiter is None:
                 continue
             if not isinstance(waiter, asyncio.Future):
                 waiter.settle(outcome)
             elif waiter.done():
                 continue  # the sender stopped waiting
-            elif isinstance(outcome, SendResult):
-                waiter.set_result(outcome)
+            elif isinstance(outcome, KourouError):
+                waiter.set_exception(outcome)
             else:
-                waiter.set_exception(outcome or KourouError("a oneway send has no outcome"))
+                waiter.set_result(outcome)
         self.count -= len(outcomes)
         self.size_bytes -= settled_bytes
         if self.full:
@@ -318,9 +409,9 @@ class ThreadPort:
 
     def deliver(self, outcomes: Outcomes) -> None:
         """Complete each waiter on the I/O thread: it stores the outcome and wakes its thread."""
-        for waiter, outcome, _ in outcomes:
-            if waiter is not None:
-                waiter.settle(outcome)
+        for send, outcome in outcomes:
+            if send.waiter is not None:
+                send.waiter.settle(outcome)
 
 
 class CallbackPort:
@@ -349,8 +440,8 @@ class CallbackPort:
         self._pool.submit(self._call_back, outcomes)
 
     def _call_back(self, outcomes: Outcomes) -> None:
-        for waiter, outcome, _ in outcomes:
-            waiter.settle(outcome)
+        for send, outcome in outcomes:
+            send.waiter.settle(outcome)
             self._room.release()
 
 

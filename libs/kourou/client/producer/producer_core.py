@@ -16,13 +16,14 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kourou.client.codecs import encode_body
 from kourou.client.producer.drafts import Drafting, delay_property, joined_keys
 from kourou.client.producer.pending_sends import (
     Gathering,
     LoopPort,
+    PendingBatch,
     PendingSend,
     Port,
     SendTarget,
@@ -52,6 +53,9 @@ from kourou.model.names import NOT_FOR_CLIENTS, check_topic
 from kourou.model.topic import MessageQueue
 from kourou.protocol.record.layout import encode_host
 from kourou.protocol.record.message_id import UniqKeyGenerator
+
+if TYPE_CHECKING:
+    from kourou.telemetry.tracing import TracedSpan
 
 
 class Choice(NamedTuple):
@@ -359,12 +363,11 @@ class ProducerCore:
         gathering: Gathering,
         messages: Sequence[Message],
         targets: Sequence[SendTarget],
-        unique_keys: Sequence[str] = (),
     ) -> list[PendingSend]:
         """Do the same as `pending_send` for several messages, each with its target."""
         tracing, drafting = self._tracing, self._drafting
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        unique_keys = unique_keys or self._keys.generator.next_many(len(messages), now_ms)
+        unique_keys = self._keys.generator.next_many(len(messages), now_ms)
         pending: list[PendingSend] = []
         for index, (message, target, unique_key) in enumerate(
             zip(messages, targets, unique_keys, strict=True)
@@ -391,6 +394,48 @@ class ProducerCore:
                 PendingSend(draft, unique_key, target, port, waiter, deadline_ms, keys, None, span)
             )
         return pending
+
+    def pending_batch(
+        self,
+        port: Port,
+        waiter: Any,
+        messages: Sequence[Message],
+        target: SendTarget,
+        unique_keys: Sequence[str] = (),
+    ) -> PendingBatch:
+        """Do the same for a batch: its messages have one target and one outcome."""
+        tracing = self._tracing
+        now_ms = self.clock.now_ms()
+        unique_keys = unique_keys or self._keys.generator.next_many(len(messages), now_ms)
+        all_keys = [joined_keys(message.keys) if message.keys else "" for message in messages]
+        spans: list[TracedSpan | None] = [None] * len(messages)
+        properties: list[Mapping[str, str] | None] = [message.properties for message in messages]
+        if tracing is not None:
+            for index, message in enumerate(messages):
+                spans[index], properties[index] = tracing.sending(
+                    target.queue,
+                    unique_keys[index],
+                    message.tag,
+                    all_keys[index],
+                    message.properties,
+                    None,
+                )
+        draft, sizes = self._drafting.drafts(
+            target.place, messages, unique_keys, now_ms, all_keys, properties
+        )
+        return PendingBatch(
+            draft,
+            unique_keys[0],
+            target,
+            port,
+            waiter,
+            self.clock.monotonic_ms() + target.terms.timeout_ms,
+            all_keys[0],
+            sizes=sizes,
+            unique_keys=unique_keys,
+            all_keys=all_keys,
+            spans=spans,
+        )
 
 
 class _ThreadKeys(threading.local):

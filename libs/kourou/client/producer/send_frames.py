@@ -13,14 +13,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, compress
+from itertools import count as count_from
 from operator import attrgetter
+from typing import cast
 
 from kourou.client.producer.pending_sends import (
+    BatchResult,
     Outcome,
+    PendingBatch,
     PendingSend,
     SendTarget,
     Terms,
     draft_bytes,
+    first_error,
 )
 from kourou.errors import Code, DecodeError, KourouError, UnknownOutcome, error_from_code
 from kourou.model.limits import FRAME_RECORD_BYTES_MAX, FRAME_RECORDS_MAX
@@ -40,10 +46,10 @@ STORED: dict[int, SendStatus] = {
 
 @dataclass(slots=True)
 class SendFrame:
-    """Messages in one frame: `messages` are grouped by target, `counts` of them in each target.
+    """Sends in one frame: `messages` are grouped by target; each target has so many records.
 
-    `attempt` is their attempt number; `spared` earlier attempts do not count, because no leader was
-    available.
+    They are messages, or one batch. `counts` are the numbers of records. `attempt` is their attempt
+    number; `spared` earlier attempts do not count, because no leader was available.
     """
 
     address: str
@@ -60,8 +66,25 @@ class SendFrame:
         earliest: int = min(map(_deadline_of, self.messages))
         return earliest
 
+    @property
+    def sizes(self) -> list[int]:
+        """The size of each record."""
+        first = self.messages[0]
+        if isinstance(first, PendingBatch):
+            return first.sizes
+        return list(map(len, map(_draft_of, self.messages)))
+
+    @property
+    def unique_keys(self) -> Sequence[str]:
+        """The unique key of each record."""
+        first = self.messages[0]
+        if isinstance(first, PendingBatch):
+            return first.unique_keys
+        return list(map(_key_of, self.messages))
+
 
 _deadline_of = attrgetter("deadline_ms")
+_draft_of, _key_of = attrgetter("draft"), attrgetter("unique_key")
 
 
 def gather(messages: Sequence[PendingSend]) -> list[SendTarget]:
@@ -122,8 +145,14 @@ def _cut(targets: list[SendTarget], attempt: int, spared: int) -> Iterator[SendF
 
 def _extend(frame: SendFrame, target: SendTarget, messages: list[PendingSend]) -> None:
     frame.targets.append(target)
-    frame.counts.append(len(messages))
+    frame.counts.append(records_of(messages))
     frame.messages.extend(messages)
+
+
+def records_of(messages: Sequence[PendingSend]) -> int:
+    """Return the number of records of messages, or of one batch."""
+    first = messages[0]
+    return len(first.sizes) if isinstance(first, PendingBatch) else len(messages)
 
 
 def request_of(
@@ -135,7 +164,7 @@ def request_of(
     contexts: bytes = b"",
 ) -> tuple[SendRecords, bytes]:
     """Return the frame as a request and its body; `contexts` are additional trace contexts."""
-    drafts = [message.draft for message in frame.messages]
+    drafts, sizes = list(map(_draft_of, frame.messages)), frame.sizes
     target_of = b""
     if len(frame.targets) > 1:
         target_of = b"".join(
@@ -144,7 +173,7 @@ def request_of(
     request = SendRecords(
         targets=[WireTarget(target.queue.topic, target.queue.queue_id) for target in frame.targets],
         target_of=target_of,
-        sizes=struct.pack(f"<{len(drafts)}I", *map(len, drafts)),
+        sizes=struct.pack(f"<{len(sizes)}I", *sizes),
         producer_group=producer_group,
         default_topic=default_topic,
         default_topic_queue_nums=default_topic_queue_nums,
@@ -162,7 +191,7 @@ def outcomes_of(
     answer: SendRecordsResponse | None,
     pause_ms: int = 0,
 ) -> list[Outcome]:
-    """Return one outcome for each message of the frame, in order; `pause_ms` is in an error.
+    """Return one outcome for each send of the frame, in order; `pause_ms` is in an error.
 
     If the reply does not match the frame, every outcome is unknown.
     """
@@ -172,9 +201,9 @@ def outcomes_of(
     try:
         if answer is None:
             raise DecodeError("the reply to a send has no message positions")
-        if answer.offsets is not None:
-            return _placed_one_by_one(frame, status, answer)
-        return _placed_by_target(frame, status, answer)
+        place = _placed_by_target if answer.offsets is None else _placed_one_by_one
+        outcomes = place(frame, status, answer)
+        return [_of_batch(outcomes)] if frame.terms.batch else outcomes
     except DecodeError as error:
         return [UnknownOutcome(f"{frame.address}: {error}") for _ in frame.messages]
 
@@ -198,45 +227,64 @@ def _refusals(frame: SendFrame, answer: SendRecordsResponse) -> list[KourouError
     ]
 
 
+def _of_batch(outcomes: list[Outcome]) -> Outcome:
+    """Return the one outcome of a batch, from those of its records."""
+    return first_error(outcomes) or BatchResult(cast("list[SendResult]", outcomes))
+
+
 def _placed_by_target(
     frame: SendFrame, status: SendStatus, answer: SendRecordsResponse
 ) -> list[Outcome]:
     host_text = frame.targets[0].host_text
-    runs = iter(answer.runs)
-    run_index, run_position = next(runs, (-1, -1))
-    outcomes: list[Outcome] = []
-    accepted = 0
-    position = -1
     refusals = _refusals(frame, answer)
+    unique_keys, sizes = frame.unique_keys, frame.sizes
+    if any(refusals):
+        accepted = [
+            error is None
+            for error, count in zip(refusals, frame.counts, strict=True)
+            for _ in range(count)
+        ]
+        sizes = list(compress(sizes, accepted))
+    positions = iter(_positions(sizes, answer.runs))
+    outcomes: list[Outcome] = []
     at = 0
     for target, count, error, first_offset in zip(
         frame.targets, frame.counts, refusals, answer.target_offsets, strict=True
     ):
-        messages = frame.messages[at : at + count]
-        at += count
         if error is not None:
             outcomes.extend([error] * count)
-            continue
-        queue = target.queue
-        for offset, message in enumerate(messages, first_offset):
-            if accepted == run_index:
-                position = run_position
-                run_index, run_position = next(runs, (-1, -1))
-            if position < 0:
-                raise DecodeError("the reply to a send has no position for its first message")
-            outcomes.append(
-                SendResult(status, message.unique_key, queue, offset, f"{host_text}{position:016X}")
-            )
-            position += len(message.draft)
-            accepted += 1
+        else:
+            queue = target.queue
+            outcomes += [
+                SendResult(status, unique_key, queue, offset, f"{host_text}{position:016X}")
+                for offset, unique_key, position in zip(
+                    count_from(first_offset), unique_keys[at : at + count], positions, strict=False
+                )
+            ]
+        at += count
     return outcomes
+
+
+def _positions(sizes: Sequence[int], runs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the positions of records of these sizes; a run is its first index and its position.
+
+    The records of a run are adjacent in the log. Raises DecodeError if a record has no position.
+    """
+    ends = [*(first for first, _ in runs[1:]), len(sizes)]
+    positions: list[int] = []
+    for (first, position), end in zip(runs, ends, strict=False):
+        positions += accumulate(sizes[first : end - 1], initial=position)
+    if len(positions) != len(sizes) or (positions and min(positions) < 0):
+        raise DecodeError("the reply to a send does not have a position for each message")
+    return positions
 
 
 def _placed_one_by_one(
     frame: SendFrame, status: SendStatus, answer: SendRecordsResponse
 ) -> list[Outcome]:
     offsets, positions, queue_ids = answer.offsets, answer.positions, answer.queue_ids
-    count = len(frame.messages)
+    unique_keys = frame.unique_keys
+    count = len(unique_keys)
     if (
         offsets is None
         or positions is None
@@ -246,12 +294,12 @@ def _placed_one_by_one(
         raise DecodeError("the reply to a send has positions for a different number of messages")
     host_text = frame.targets[0].host_text
     outcomes: list[Outcome] = []
-    places = zip(frame.messages, offsets, positions, queue_ids, strict=True)
+    places = zip(unique_keys, offsets, positions, queue_ids, strict=True)
     for target, target_count, error in zip(
         frame.targets, frame.counts, _refusals(frame, answer), strict=True
     ):
         for _ in range(target_count):
-            message, offset, position, queue_id = next(places)
+            unique_key, offset, position, queue_id = next(places)
             if error is not None:
                 outcomes.append(error)
                 continue
@@ -261,6 +309,6 @@ def _placed_one_by_one(
             if queue_id != queue.queue_id:  # it repeats a message that is stored in another queue
                 queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
             outcomes.append(
-                SendResult(status, message.unique_key, queue, offset, f"{host_text}{position:016X}")
+                SendResult(status, unique_key, queue, offset, f"{host_text}{position:016X}")
             )
     return outcomes

@@ -30,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kourou.client.producer.drafts import DraftDestination
-from kourou.client.producer.leader_wait import LeaderWait, SilentLeaders, given_up, move
+from kourou.client.producer.leader_wait import LeaderWait, SilentLeaders, given_up
 from kourou.client.producer.pending_sends import (
     Outcome,
     Outcomes,
@@ -38,6 +38,8 @@ from kourou.client.producer.pending_sends import (
     SendTarget,
     Terms,
     first_error,
+    message_outcomes,
+    messages_of,
 )
 from kourou.client.producer.selectors import FaultLatency, RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
@@ -172,7 +174,7 @@ class ProducerSender:
             return
         trace, contexts = NO_TRACE, b""
         if self._tracing is not None:
-            trace, contexts = self._tracing.frame_contexts(frame.messages)
+            trace, contexts = self._tracing.frame_contexts(messages_of(frame.messages))
         request, body = self.request(frame, contexts)
         oneway = frame.terms.oneway
         answered = partial(self.answered, frame, now_ms)
@@ -259,7 +261,7 @@ class ProducerSender:
             if frame.targets[0].borrowed:
                 self._notice_routes(frame, outcomes)
             return
-        final: list[tuple[PendingSend, Outcome | None]] = []
+        final: Outcomes = []
         again: dict[tuple[_NextStep, bool], list[PendingSend]] = {}
         ways: dict[tuple[SendTarget, bool, bool], tuple[_NextStep, SendTarget]] = {}
         quota_ms = _quota_pause_ms(outcomes[0])
@@ -268,7 +270,7 @@ class ProducerSender:
             pause_ms <<= max(frame.attempt - frame.spared - 1, 0)
         for message, outcome in zip(frame.messages, outcomes, strict=True):
             spare = lost = False
-            if isinstance(outcome, SendResult):
+            if not isinstance(outcome, KourouError):
                 if not resend_unsafe or outcome.status is SendStatus.SEND_OK:
                     final.append((message, outcome))
                     continue
@@ -289,7 +291,7 @@ class ProducerSender:
             ):
                 final.append((message, message.stored or _conclusive(message, outcome)))
                 continue
-            move(message, target)
+            message.move(target)
             again.setdefault((step, spare or quota_ms > 0), []).append(message)
         for (step, spare), messages in again.items():
             _log.info(
@@ -359,7 +361,7 @@ class ProducerSender:
                 others[target] = other
         for message in frame.messages:
             if message.target in others:
-                move(message, others[message.target])
+                message.move(others[message.target])
                 going.append(message)
             else:
                 staying.append(message)
@@ -418,7 +420,7 @@ class ProducerSender:
                 )
         renewed = {target: self._renewed(target) for target in targets}
         for message in messages:
-            move(message, renewed[message.target])
+            message.move(renewed[message.target])
         self._resend(messages, attempt, spared)
 
     def _renewed(self, target: SendTarget) -> SendTarget:
@@ -435,7 +437,7 @@ class ProducerSender:
         for target, count in zip(frame.targets, frame.counts, strict=True):
             outcome = outcomes[at]
             at += count
-            if isinstance(outcome, SendResult):
+            if not isinstance(outcome, KourouError):
                 if target.borrowed:
                     self._routes.stale(target.queue.topic)
             elif (
@@ -444,32 +446,32 @@ class ProducerSender:
             ):
                 self._routes.stale(target.queue.topic)
 
-    def _settle(self, final: list[tuple[PendingSend, Outcome | None]]) -> None:
+    def _settle(self, final: Outcomes) -> None:
         if not final:
             return
         if self._tracing is not None:
-            self._tracing.settled(final)
+            self._tracing.settled(message_outcomes(final))
         if self.message_trace is not None:
-            self.message_trace.settled(final)
-        port = final[0][0].port
-        outcomes: Outcomes = []
-        by_port, failed = {port: outcomes}, False
-        for message, outcome in final:
-            if message.port is not port:
-                port = message.port
-                outcomes = by_port.setdefault(port, [])
-            if type(outcome) is not SendResult and outcome is not None:
+            self.message_trace.settled(message_outcomes(final))
+        first = final[0][0].port
+        mixed = failed = False
+        for send, outcome in final:
+            if send.port is not first:
+                mixed = True
+            if type(outcome) is not SendResult and isinstance(outcome, KourouError):
                 failed = True
-            outcomes.append((message.waiter, outcome, len(message.draft)))
-        for port, outcomes in by_port.items():
-            port.deliver(outcomes)
+        if mixed:
+            for port in dict.fromkeys(send.port for send, _ in final):
+                port.deliver([one for one in final if one[0].port is port])
+        else:
+            first.deliver(final)
         self._in_flight -= len(final)
         if not self._in_flight:
             self._idle.set()
         if failed:
-            _log_failures(final)
+            _log_failures(message_outcomes(final))
         if _log.isEnabledFor(self._message_level):
-            _log_outcomes(final, self._message_level)
+            _log_outcomes(message_outcomes(final), self._message_level)
 
     # -- lifecycle --------------------------------------------------------------------------------
 
@@ -488,7 +490,7 @@ class ProducerSender:
 
 
 def read_outcomes(frame: SendFrame, answer: Frame | KourouError) -> list[Outcome]:
-    """Return the outcomes of a frame's messages, from its reply or from its common error."""
+    """Return the outcomes of a frame's sends, from its reply or from its common error."""
     if isinstance(answer, KourouError):
         return [answer] * len(frame.messages)
     try:
@@ -529,8 +531,10 @@ def _quota_pause_ms(outcome: Outcome) -> int:
 
 def _conclusive(message: PendingSend, outcome: Outcome) -> Outcome:
     """Return the outcome; a refusal is not conclusive if an earlier attempt may have succeeded."""
-    if isinstance(message.failure, UnknownOutcome) and not isinstance(
-        outcome, (UnknownOutcome, SendResult)
+    if (
+        isinstance(message.failure, UnknownOutcome)
+        and isinstance(outcome, KourouError)
+        and not isinstance(outcome, UnknownOutcome)
     ):
         return given_up(message, f"rejected on a retry: {outcome.message}")
     return outcome
@@ -545,7 +549,7 @@ def worth_another_attempt(error: KourouError) -> bool:
     return error.wire_code in RETRY_CODES
 
 
-def _log_failures(final: list[tuple[PendingSend, Outcome | None]]) -> None:
+def _log_failures(final: Outcomes) -> None:
     failures = [(message, out) for message, out in final if isinstance(out, KourouError)]
     message, error = failures[0]
     _log.warning(
@@ -561,7 +565,7 @@ def _log_failures(final: list[tuple[PendingSend, Outcome | None]]) -> None:
     )
 
 
-def _log_outcomes(final: list[tuple[PendingSend, Outcome | None]], level: int) -> None:
+def _log_outcomes(final: Outcomes, level: int) -> None:
     """Log every outcome with its keys."""
     for message, outcome in final:
         if isinstance(outcome, SendResult):

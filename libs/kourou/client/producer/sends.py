@@ -22,10 +22,9 @@ from kourou.client.producer.batches import (
     pending_batch,
     pending_many,
     results,
-    results_of_batch,
 )
 from kourou.client.producer.drafts import delay_property
-from kourou.client.producer.pending_sends import Gathering, LoopPort, Outcome
+from kourou.client.producer.pending_sends import BatchResult, Gathering, LoopPort, Outcome
 from kourou.client.producer.producer_core import (
     ROUND_ROBIN,
     Choice,
@@ -273,14 +272,12 @@ class Sends:
         if not messages:
             return []
         core, port, targets = await self._ready(topic)
-        done: asyncio.Future[list[Outcome]] = port.loop.create_future()
+        waiter: asyncio.Future[BatchResult] = port.loop.create_future()
         choice = Choice(order_key, queue, selector, argument)
-        port.add_all(
-            pending_batch(
-                core, port, targets, messages, choice, timeout_ms, _gathering(done), message_ids
-            )
+        port.add_batch(
+            pending_batch(core, port, targets, messages, choice, timeout_ms, waiter, message_ids)
         )
-        return results_of_batch(await done)
+        return (await waiter).results
 
     # -- internals --------------------------------------------------------------------------------
 

@@ -394,7 +394,7 @@ class ProducerSettings(Settings):
     pending_count_max: int = setting(
         65_536,
         "pendingCountMax",
-        "Messages that wait for an answer before a send has to wait.",
+        "Sends that wait for an answer before another send has to wait; a batch is one.",
         aliases=("unsentCountMax",),
         low=1,
         high=NEVER,

@@ -179,7 +179,7 @@ class BlockingTransactions(BlockingSends):
         terms = core.terms(
             timeout_ms=half.timeout_ms, wait=half.wait_store_ok, pinned=choice.pinned
         )
-        waiter = Waiter()
+        waiter: Waiter[SendResult] = Waiter()
         pending_send = core.pending_send(
             targets,
             port,
@@ -193,7 +193,7 @@ class BlockingTransactions(BlockingSends):
             choice,
             own,
         )
-        self._send_waiting(port, [pending_send], waiter)
+        self._send_waiting(port, pending_send, waiter)
         return waiter.wait()
 
     def _end_half(

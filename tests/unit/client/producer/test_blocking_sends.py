@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,7 +115,9 @@ def test_a_callback_that_leaves_oddly_keeps_no_other_from_being_called(
     port = CallbackPort(None, OneThread(), count_max=2)
     port._room.acquire()
     port._room.acquire()
-    port.deliver([(_Callback(callback), "first", 1), (_Callback(callback), "second", 1)])
+    port.deliver(
+        [(SimpleNamespace(waiter=_Callback(callback)), one) for one in ("first", "second")]
+    )
     assert called == ["first", "second"]
     assert port._room.acquire(blocking=False), "there is room for others again"
     assert "odd" in caplog.text

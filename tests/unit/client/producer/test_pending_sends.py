@@ -62,10 +62,10 @@ async def test_a_full_port_makes_senders_wait_in_their_order(limits):
     tasks = [asyncio.ensure_future(send(number)) for number in range(3)]
     await asyncio.sleep(0)
     assert order == []
-    port.deliver([(None, RESULT, 10)])
+    port.deliver([(pending_send(port), RESULT)])
     await tasks[0]
     assert order == [0]
     tasks[1].cancel()
-    port.deliver([(None, RESULT, 10), (None, RESULT, 10)])
+    port.deliver([(pending_send(port), RESULT)] * 2)
     await tasks[2]
     assert order == [0, 2], "a sender that gave up takes no room"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kourou import Client, ClientSettings, ConsumerSettings, ProducerSettings
+from kourou import Client, ClientSettings, ConsumerSettings, Message, ProducerSettings
 from kourou.client.consumer.outcomes import ConsumeResult
 from kourou.client.tracing.message_trace import TraceWriter, code_of, messages_of
 from kourou.errors import Code, KourouError
@@ -70,6 +70,15 @@ async def test_a_send_leaves_its_trace(traced, broker) -> None:
     assert record.store_host.startswith("broker-a:")
     stored = broker.stored("T")[0]
     assert record.timestamp_ms == stored.born_timestamp
+
+
+async def test_each_message_of_a_batch_has_a_record(traced, broker) -> None:
+    async with traced() as mq:
+        sent = await mq.send_batch("T", [b"1", Message("T", b"22", keys=("k",))])
+    found = {(one.message_id, one.keys, one.body_length, one.success) for one in records(broker)}
+    assert found == {(sent[0].message_id, "", 1, True), (sent[1].message_id, "k", 2, True)}
+    places = {one.offset_message_id for one in records(broker)}
+    assert places == {result.offset_message_id for result in sent}
 
 
 async def test_a_failed_send_is_traced_as_such(traced, broker) -> None:

@@ -103,11 +103,21 @@ def mq_id(span: SeenSpan) -> str:
     return span.attributes["messaging.client.id"]
 
 
-async def test_the_frame_names_the_first_trace_and_links_the_others(client, broker, collector):
+@pytest.mark.parametrize("send", ["send_many", "send_batch"])
+async def test_the_frame_names_the_first_trace_and_links_the_others(
+    client, broker, collector, send
+):
     async with client() as mq:
-        await mq.send_many("T", [b"1", b"2", b"3"])
+        results = await getattr(mq, send)("T", [b"1", b"2", b"3"])
     (request,) = broker.requests(SendRecords)
     spans = {span.span_id for span in named(collector, "send T")}
+    told = {
+        (span.attributes["messaging.message.id"], span.attributes["kourou.queue.offset"])
+        for span in named(collector, "send T")
+    }
+    assert told == {(result.message_id, result.offset) for result in results}
+    contexts = {stored.properties["traceparent"][36:52] for stored in broker.stored("T")}
+    assert contexts == spans
     others = [request.contexts[at : at + 25] for at in range(0, len(request.contexts), 25)]
     assert len(spans) == 3
     assert len(others) == 2
