@@ -61,11 +61,13 @@ _NOTHING_REQUESTED = object()
 def offsets_by_lease(items: Iterable[Item]) -> dict[MessageLease, list[int]]:
     """Return the offsets of the items' messages by the lease of each."""
     by_lease: dict[MessageLease, list[int]] = {}
+    last: MessageLease | None = None
+    offsets: list[int] = []
     for item in items:
         for message in item if type(item) is list else (item,):
-            offsets = by_lease.get(message.lease)
-            if offsets is None:
-                offsets = by_lease[message.lease] = []
+            lease = message.lease
+            if lease is not last:
+                last, offsets = lease, by_lease.setdefault(lease, [])
             offsets.append(message.offset)
     return by_lease
 
@@ -127,7 +129,10 @@ class Acknowledgements:
         self._retry_wanted = retry_requested
         self._batched = batched
         self._broadcast = settings.message_model is MessageModel.BROADCASTING
-        self._finished: ThreadQueue[Item] = ThreadQueue(loop, self._handle_finished)
+        finished: ThreadQueue[Item] = ThreadQueue(loop, self._handle_finished)
+        self.finished: Callable[[Item], object] = finished.put
+        """The handler returned; called by runners, from any thread."""
+
         self._failed: ThreadQueue[tuple[Item, BaseException]] = ThreadQueue(
             loop, self._handle_failed
         )
@@ -154,10 +159,6 @@ class Acknowledgements:
             task.cancel()  # these messages are not committed, so they are redelivered
 
     # -- reports of runners, from any thread ------------------------------------------------------
-
-    def finished(self, item: Item) -> None:
-        """The handler returned."""
-        self._finished.put(item)
 
     def failed(self, item: Item, error: BaseException) -> None:
         """The handler raised an exception, or returned a value that means failure."""

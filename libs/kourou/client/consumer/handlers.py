@@ -55,7 +55,7 @@ That is Ctrl-C, and the end of a coroutine that is being destroyed and must not 
 class HandlerReport(Protocol):
     """Receives the outcome of each item; callable from any thread."""
 
-    def finished(self, item: Item) -> None:
+    def finished(self, item: Item) -> object:
         """The handler returned."""
         ...
 
@@ -152,12 +152,15 @@ class CoroutineRunner:
     async def _work_off(self, worker_key: object) -> None:
         ready, report, handler, log = self._ready, self._report, self._handler, self._log
         running = self._running
-        turns = 0
+        turns, logged = 0, False
         while ready and not self._closing:
             item = ready.popleft()
             if not report.wanted(item):
                 continue
-            started_ms = log.begin(not turns & SELDOM)
+            seldom = not turns & SELDOM
+            if seldom:
+                logged = log.writes
+            started_ms = log.begin(measured=True) if seldom or logged else NOT_MEASURED
             self._calling += 1
             running[worker_key] = item
             try:

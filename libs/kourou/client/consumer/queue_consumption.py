@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import repeat
 
 from kourou.client.codecs import Decode
 from kourou.client.consumer.handlers import HandlerRunner
@@ -82,12 +82,14 @@ class Window:
     Not thread-safe: used on the client's I/O thread only.
     """
 
-    __slots__ = ("_next_offset", "_order", "_size_bytes", "_sizes", "dropped")
+    __slots__ = ("_last", "_next_offset", "_size_bytes", "_sizes", "dropped")
 
     def __init__(self, start_offset: int) -> None:
-        self._order: deque[int] = deque()
         self._sizes: dict[int, int] = {}
+        """The unfinished messages' sizes by offset, in increasing order."""
+
         self._size_bytes = 0
+        self._last = -1
         self._next_offset = start_offset
         self.dropped = False
         """Whether the queue was released; its messages may still be in handlers."""
@@ -100,7 +102,7 @@ class Window:
     @property
     def commit_offset(self) -> int:
         """The offset that the group may commit: everything below it is finished."""
-        return self._order[0] if self._order else self._next_offset
+        return next(iter(self._sizes), self._next_offset)
 
     @property
     def count(self) -> int:
@@ -110,7 +112,8 @@ class Window:
     @property
     def bounds(self) -> tuple[int, int]:
         """The lowest and the highest unfinished offset; (-1, -1) if there is none."""
-        return (min(self._sizes), max(self._sizes)) if self._sizes else (-1, -1)
+        sizes = self._sizes
+        return (next(iter(sizes)), next(reversed(sizes))) if sizes else (-1, -1)
 
     @property
     def size_bytes(self) -> int:
@@ -119,8 +122,8 @@ class Window:
 
     @property
     def span(self) -> int:
-        """The distance between the smallest and the largest unfinished offset."""
-        return self._order[-1] - self._order[0] if self._order else 0
+        """The distance from the smallest unfinished offset to the last one that was added."""
+        return self._last - next(iter(self._sizes)) if self._sizes else 0
 
     def put(self, offsets: Sequence[int], sizes: Sequence[int], next_offset: int) -> None:
         """Add one pull's messages in increasing order; `next_offset` also covers filtered ones."""
@@ -128,7 +131,7 @@ class Window:
         if offsets:
             assert offsets[0] >= self._next_offset, (offsets[0], self._next_offset)
             assert offsets[-1] < next_offset, (offsets[-1], next_offset)
-            self._order.extend(offsets)
+            self._last = offsets[-1]
             self._sizes.update(zip(offsets, sizes, strict=True))
             self._size_bytes += sum(sizes)
         self.skip_to(next_offset)
@@ -140,14 +143,7 @@ class Window:
 
     def finish(self, offsets: Iterable[int]) -> None:
         """Finish these messages; unknown offsets (of a dropped window) have no effect."""
-        sizes = self._sizes
-        released_bytes = 0
-        for offset in offsets:
-            released_bytes += sizes.pop(offset, 0)
-        self._size_bytes -= released_bytes
-        order = self._order
-        while order and order[0] not in sizes:
-            order.popleft()
+        self._size_bytes -= sum(map(self._sizes.pop, offsets, repeat(0)))
 
     def holds(self, offset: int) -> bool:
         """Return whether this message is cached and unfinished."""
@@ -158,7 +154,6 @@ class Window:
         commit_offset = self.commit_offset
         self.dropped = True
         self._next_offset = commit_offset
-        self._order.clear()
         self._sizes.clear()
         self._size_bytes = 0
         return commit_offset

@@ -217,6 +217,11 @@ class TurnLog(ConsumeLog):
     def __init__(self, real: ConsumeLog) -> None:
         self._real = real
 
+    @property
+    def writes(self) -> bool:
+        """Return False: it writes nothing."""
+        return False
+
     def begin(self, measured: bool = False) -> int:
         """Return NOT_MEASURED: a turn is not measured, the calls in it are."""
         return NOT_MEASURED

@@ -397,9 +397,7 @@ class ThreadQueue(Generic[ItemT]):
 
     def _run(self) -> None:
         self._coming = False
-        items = self._items
-        burst: list[ItemT] = []
-        while items:
-            burst.append(items.popleft())
+        take_next = self._items.popleft
+        burst = [take_next() for _ in range(len(self._items))]
         if burst:
             self._take(burst)
