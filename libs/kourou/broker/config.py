@@ -1,11 +1,9 @@
-"""The settings of a broker, under RocketMQ's names.
+"""The settings of a broker and of its store, under RocketMQ's names.
 
 RocketMQ's keys that have no effect in Kourou are in kourou.service.rocketmq_keys.
 
 State: none; settings are read once. Keys marked dynamic may be changed while the broker runs, by
 events (kourou.settings.registry).
-
-The settings of a broker's store: paths, flushes and retention.
 """
 
 from __future__ import annotations

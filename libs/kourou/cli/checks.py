@@ -2,8 +2,6 @@
 
 State: soft, in `.kourou-test/`: a log and a record per stage, and what a slow run has passed so
 far.
-
-The stages of the checks, as data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The traffic of the last minute, hour and day, under RocketMQ's item names.
+"""The traffic of this broker: counters, and their sums under RocketMQ's item names.
 
     sample     every 10 s: the increase of each counter that increased
     minute     the last 6 samples
@@ -9,9 +9,7 @@ So idle topics cost nothing, and the hot path only increments counters: nothing 
 
 State: soft. Everything starts at 0 with the process, as RocketMQ's statistics do.
 
-Traffic counters of this broker: plain integers, read by a metrics page.
-
-State: soft. Counters start at 0 with the process, as every scraper expects.
+The counters are plain integers, which a metrics page reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A leader's view of one follower's log, and what may be sent to it next.
+"""A leader's view of its followers' logs: what may be sent next, and which are in sync.
 
     state      the leader sends
     PROBE      one chunk, then none until it is acknowledged; empty ones periodically
@@ -24,9 +24,8 @@ Invariants: flushed <= written <= sent, written <= next; only `refused` lowers a
 follower's claim counts only up to what was sent to it in this epoch. State: soft; a leader learns
 it again from the first acknowledgement.
 
-The in-sync replicas that a producer's reply waits for (brokerRole=SYNC_MASTER).
-
-State: soft; a leader starts with an empty set and adds followers that keep up.
+A producer's reply waits for the in-sync replicas (brokerRole=SYNC_MASTER). A leader starts with
+an empty set and adds followers that keep up.
 
 A follower keeps up if, within the last `timeout_ms`, it had everything that the leader had at some
 moment of that period. So neither a growing nor an idle log makes a healthy follower count as late.

@@ -4,9 +4,9 @@ A chapter that keeps state (leases, samples, jobs) has a class that takes the ga
 only instance by `gateway.part(ThatClass)`. The instance is created at the first call, or with the
 service if the class is in kourou_console.operations.STARTED, and closed with the gateway.
 
-A user who signed in has a gateway of its own (kourou_console.gateway), thus its own client
-and components. A class with `of_console = True` keeps what the console has read by its own rights:
-its only instance is the console's, and operations that use it declare what they need.
+A user who signed in has a gateway of its own, thus its own client and components. A class with
+`of_console = True` keeps what the console has read by its own rights: its only instance is the
+console's, and operations that use it declare what they need.
 
 State: soft, that of the components.
 

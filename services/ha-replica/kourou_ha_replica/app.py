@@ -1,8 +1,6 @@
-"""The replica process: its settings, and a `BrokerService` in the role of a follower.
+"""The replica process: a `BrokerService` in the role of a follower, which may be promoted.
 
-The replica process: a `BrokerService` in the role of a follower, which may be promoted.
-
-The settings of a replica or of a Raft node: a broker's settings with another role.
+The settings of a replica or of a Raft node are a broker's with another role.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@
 
 State: none; in a stream, the latency's join and the open windows of flights are Spark's state.
 
-Functions for queries that extract values from the column `properties`.
-
-The column is text, because a map would cost Spark a copy of every name and value of every row, and
-most queries read one property or none (docs/decisions/0064-a-source-in-python.md).
+Queries get values out of the column `properties` by functions. The column is text, because a map
+would cost Spark a copy of every name and value of every row, and most queries read one property or
+none (docs/decisions/0064-a-source-in-python.md).
 """
 
 from __future__ import annotations

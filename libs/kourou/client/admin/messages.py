@@ -1,8 +1,6 @@
 """Message queries by ID, key, time or queue offset; consume status and trace; queue reading.
 
 State: none, except which broker replied last to a read of a queue.
-
-The consume status of a message in one group, derived from the brokers' replies.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""What a consumer reports about itself: consumption statistics, and its running info.
+"""What a consumer reports to operators: its running info and its statistics.
 
-A consumer's running info, for operators' requests (RocketMQ `ConsumerRunningInfo`).
-
-Measurement of consumption: rates (RocketMQ's `ConsumeRates`), handler times, stuck handlers.
-
-Sums are updated once a pull and once a burst of finished messages. Handler times are measured for
-some messages only (`ConsumeLog`).
+They are RocketMQ's `ConsumerRunningInfo` and `ConsumeRates`. Measured are rates, handler times, and
+handlers that are stuck. Sums are updated once a pull and once a burst of finished messages. Handler
+times are measured for some messages only (`ConsumeLog`).
 
 State: soft: samples, and the measured times that were not collected yet.
 """

@@ -12,9 +12,7 @@ never changed.
 
 State: soft. A projection of what the name servers know.
 
-Derivation of the queues that a client may write or read from a topic's route.
-
-Rules:
+The queues that a client may write or read follow from a topic's route:
 
 - writable queues are those of brokers whose leader (broker ID 0) is registered and whose `perm` has
   the write bit; readable queues need the read bit and any registered replica

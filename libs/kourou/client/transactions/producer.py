@@ -1,9 +1,9 @@
-"""Transactions in the style of RocketMQ's `TransactionMQProducer`: an executor and a checker.
+"""Producers of transactions: for threads, and in the style of RocketMQ's `TransactionMQProducer`.
 
-The executor runs when the half message is stored, and returns the state of the local transaction;
-the checker answers brokers' check-backs. As in RocketMQ, an executor that raises leaves the state
-unknown, and a half message that was not stored with full durability is rolled back without calling
-the executor.
+In that style there is an executor and a checker. The executor runs when the half message is stored,
+and returns the state of the local transaction; the checker answers brokers' check-backs. As in
+RocketMQ, an executor that raises leaves the state unknown, and a half message that was not stored
+with full durability is rolled back without calling the executor.
 
 State: none.
 

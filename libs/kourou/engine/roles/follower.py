@@ -1,6 +1,6 @@
 """The roles of followers: how a copied log takes effect, and a static follower.
 
-The core of a static follower, which copies the log of its configured leader.
+A static follower copies the log of its configured leader.
 
 State: projection of the copied log, by the same `evolve` as on a leader; soft: the leader's
 address, and the newest promotion, which name servers report again with every registration.
@@ -14,13 +14,9 @@ arrives.
 
 Becoming a leader is a restart: the core is created again from the store.
 
-Applies the bytes that were copied from a leader: events take effect, old segments are deleted.
-
-State: projection of the copied log, by the same `evolve` as on a leader.
-
-An event takes effect when it is copied. A follower that must truncate the event restarts, and
-recovers the state without it. A deletion cannot be undone, so it waits until its event is
-committed.
+`CopiedLog` applies the bytes that were copied from a leader. An event takes effect when it is
+copied. A follower that must truncate the event restarts, and recovers the state without it. A
+deletion cannot be undone, so it waits until its event is committed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Batch transactions: their state by control events, and their open half messages.
+"""Batch transactions: the decisions of each query's coordinator, and their open half messages.
 
-Batch transactions: the coordinator of each query, and its last decision.
-
-State: projection of BatchPrepared, BatchDecided, BatchResolved and BatchQueryForgotten.
+State of the decisions: projection of BatchPrepared, BatchDecided, BatchResolved and
+BatchQueryForgotten.
 
 A commit spans several brokers and has two phases. First, every broker records that it has what its
 tasks report, and waits (prepared). Then one of them, the query's coordinator, decides: that event
@@ -16,10 +15,8 @@ Invariants:
 - a query that has a user keeps it
 - no user displaces the queries of others: each has a share of the table
 
-The open half messages of batch transactions.
-
-State: projection of the half queue, in memory, rebuilt at start (open_halves). Each takes
-16 bytes, because a batch may have a million.
+State of the open half messages: projection of the half queue, in memory, rebuilt at start
+(open_halves). Each takes 16 bytes, because a batch may have a million.
 
 The broker sends no check-backs for these half messages and does not put them back. They stay where
 they are until their batch is decided, aborted by its writers, or timed out.

@@ -1,6 +1,4 @@
-"""A Raft follower, and the log that every replica compares with a leader's.
-
-A replica that copies its leader's log.
+"""A replica that copies its leader's log, and how the leader's bytes fit to its own.
 
 A chunk has the epoch of the leader's log at the chunk's position. If this log has another one
 there, or ends before it, the follower refuses and sends its newest epochs: from those the leader
@@ -12,10 +10,8 @@ have to do so stops.
 Acknowledgements cover only data that was compared with this leader's log in this epoch (`matched`),
 not an older tail after it. There is one acknowledgement per batch, and one after each flush.
 
-A replica's own log, and how a leader's bytes fit to it.
-
-The positions run ahead of the disk in one way only: bytes that an effect of the current batch will
-write count as written (never as flushed), so that the chunk after them fits.
+The positions of its own log run ahead of the disk in one way only: bytes that an effect of the
+current batch will write count as written (never as flushed), so that the chunk after them fits.
 
 Invariants: first_position, flushed and confirmed are at or below `end`; `confirmed` never
 decreases, except when the log restarts; nothing below `confirmed` is ever truncated. State:

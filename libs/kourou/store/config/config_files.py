@@ -5,11 +5,9 @@ them; `<root>/kourou/config_hashes.json` detects it.
 
 `consumerFilter.json` and any other file in the directory is never written.
 
-The tables that RocketMQ keeps as JSON, in exactly the bytes it writes.
-
-RocketMQ's library prints objects with tabs and one member a line, with fields in alphabetical
-order. A map with integer keys is printed differently: all members follow the opening brace, and the
-closing brace is on a line of its own:
+Tables are JSON in exactly the bytes that RocketMQ writes. Its library prints objects with tabs and
+one member a line, with fields in alphabetical order. A map with integer keys is printed
+differently: all members follow the opening brace, and the closing brace is on a line of its own:
 
     {
     \t"offsetTable":{

@@ -1,6 +1,6 @@
 """Small files that must survive every crash, of which some are written by other programs too.
 
-A small file that must never be wrong: protected by a checksum and stored twice.
+**A sealed file** must never be wrong: it is protected by a checksum and stored twice.
 
 State: none of its own; each user documents the kind of its state.
 
@@ -15,8 +15,8 @@ copies makes them equal before either is used. If both are damaged, loading fail
 Every flipped bit is detected: a CRC-32 finds any single-bit error, and it covers everything except
 itself.
 
-Small files that another program writes too: complete after every crash, with a record of who
-wrote them last.
+**Shared files** are written by another program too: they are complete after every crash, with a
+record of who wrote them last.
 
 State: projection. The hashes are derived from what Kourou wrote; if they are lost, every file
 counts as written by another program.

@@ -10,10 +10,6 @@ Invariants:  start <= flushed <= written <= end <= allocated_end     (positions)
              Linux would then report success for data that never reached the disk
 
 One thread appends. `write_out`, `flush` and `allocate_next` may run in other threads concurrently.
-
-One file of the commit log.
-
-State: log.
 """
 
 from __future__ import annotations

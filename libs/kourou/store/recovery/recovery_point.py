@@ -1,4 +1,4 @@
-"""The positions up to which the log is flushed and projected: where recovery starts.
+"""Where recovery starts: how far the log is flushed and projected; and RocketMQ's checkpoint.
 
 State: projection. If it is lost, the next start reads the whole log once.
 

@@ -1,4 +1,6 @@
-"""Finding the end of the log and its unreadable regions. Read-only: nothing is changed here.
+"""Reading the log at a start: its end, its unreadable regions, and all records again, in order.
+
+Read-only: nothing is changed here.
 
 State: none. The result depends on the bytes, the flushed position and the known regions; file times
 and store times are ignored.
@@ -29,8 +31,6 @@ body of the damaged one, because a producer can predict its position. So it is a
 records lead from it to a record that a queue refers to, to F, to a known region, or to zeros up to
 the segment's end: a forged record is followed by the topic and properties of the outer one, which
 are not a record.
-
-Reading the log again, in order, to project it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ messages, with the same limits. So each queue has only a few messages read in va
 broker and the same millisecond are ordered by their position in its log. A broker's clock may go
 backwards within a queue: a message counts as no newer than those after it.
 
-The position of a reader of several queues as a short text: for page cursors and event IDs.
+Cursors
+
+The position of a reader of several queues as a short text, for pages and event IDs:
 
     checksum of the queues' names (4 bytes)  time in ms (6 bytes)  a varint for each queue
 

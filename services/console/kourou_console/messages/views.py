@@ -3,7 +3,7 @@
 A UTF-8 body is text, any other one base64; exactly one of the fields is set. For an unreadable body
 both are null, and an error is set. A truncated body is marked, and is cut between two characters.
 
-Limits the bodies of messages in one response by a common budget.
+The bodies of one response share a budget.
 
 A few bytes of the log may become many in a response: a body may be compressed, and a control
 character takes six bytes in JSON. So the budget counts the bytes in the response. Bodies beyond the
