@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/calls.py [send-1 send-64 java-tx-1 http-consume …] [--seconds 3]
     .venv/bin/python benchmarks/calls.py remoting-64 signed-64
     .venv/bin/python benchmarks/calls.py send-64 --top 40
+    .venv/bin/python benchmarks/calls.py send-1 send-64 … --write docs/profiles.md
 
 A workload is a row of `kourou bench --peers`, or, with the prefix `http-`, one of `kourou bench
 gateway`. `remoting-64` and `signed-64` send the same messages by RocketMQ's protocol: to a broker
@@ -11,12 +12,13 @@ and in a temporary folder. CPU time is that of the whole process, measured witho
 second run counts the calls of Python functions on the main thread with cProfile. The profiler slows
 a process down, so the process finds more messages per batch; with more than one send in flight the
 number of calls is therefore a lower bound. `--top` prints profiles sorted by own time, including
-built-in functions.
+built-in functions; `--write` writes the first of them as tables into a page.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import pstats
@@ -24,7 +26,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,7 @@ from kourou_bench.driving import DriverOptions
 from kourou_bench.flames import module_of
 from kourou_bench.gateway_run import LINES
 from kourou_bench.measure import Scale
-from kourou_bench.peers import CACHE_FOLDER
+from kourou_bench.peers import CACHE_FOLDER, machine_name
 from kourou_bench.remoting_driver import ADMINISTRATOR, SECRETS
 from kourou_bench.rocketmq import JavaAtKourou
 from kourou_bench.rows import JAVA, ROWS, Name, Work
@@ -73,12 +75,23 @@ NS_IN_US = 1_000
 WAIT_S = 30.0
 
 
+TABLES = "<!-- profiles -->\n"
+"""What follows this line in a page is replaced."""
+
+HOTTEST = 6
+"""The number of functions in a table of the page."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one message in one process."""
+    """The cost of one message in one process.
+
+    `hottest` are the functions with most own time: the share of it, the calls per message, a name.
+    """
 
     cpu_us: float
     calls: float
+    hottest: list[tuple[float, float, str]]
 
 
 class Remoting(Kourou):
@@ -127,7 +140,9 @@ def works() -> dict[str, tuple[System, Work]]:
     return found
 
 
-def run(system: System, work: Work, scale: Scale, top: int) -> dict[str, Cost]:
+def run(
+    system: System, work: Work, scale: Scale, top: int = 0, *, builtins: bool = False
+) -> dict[str, Cost]:
     """Measure one workload and return the cost of each Kourou process."""
     with (
         tempfile.TemporaryDirectory(prefix="kourou-calls-") as text,
@@ -141,7 +156,7 @@ def run(system: System, work: Work, scale: Scale, top: int) -> dict[str, Cost]:
                 (str(folder / "switch"), *filter(None, [os.environ.get("PYTHONPATH")]))
             ),
             "KOUROU_COUNT_FOLDER": text,
-            "KOUROU_COUNT_BUILTINS": "1" if top else "",
+            "KOUROU_COUNT_BUILTINS": "1" if top or builtins else "",
         }
         with system.serve(folder / "servers", port, work.flush) as running:
             options = scale.options(work, system.address(port))
@@ -171,11 +186,46 @@ def _measured(
         stats = pstats.Stats(str(_written(folder / str(pid))))
         entries = stats.stats.items()  # type: ignore[attr-defined]
         calls = sum(entry[1] for (path, *_), entry in entries if path != "~")
-        found[side] = Cost(cpu_us[side], calls / counted.messages)
+        hottest = _hottest(entries, counted.messages)
+        found[side] = Cost(cpu_us[side], calls / counted.messages, hottest)
         if top:
             print(f"-- {side}: {counted.messages:,} messages")
             stats.sort_stats("tottime").print_stats(top)
     return found
+
+
+def _hottest(
+    entries: Iterable[tuple[tuple[str, int, str], tuple[int, int, float, float, object]]],
+    messages: int,
+) -> list[tuple[float, float, str]]:
+    whole = sum(entry[2] for _, entry in entries) or 1.0
+    largest = sorted(entries, key=lambda one: one[1][2], reverse=True)[:HOTTEST]
+    return [
+        (entry[2] / whole, entry[1] / messages, _name_of(path, name))
+        for (path, _, name), entry in largest
+    ]
+
+
+def _name_of(path: str, name: str) -> str:
+    """Return a short name: `transport/zmtp.py:send`, or `sendmsg` of a built-in one."""
+    if path == "~":  # "<built-in method posix.pwrite>", "<method 'send' of 'socket' objects>"
+        named = name.strip("<>{}").removeprefix("built-in method ").removeprefix("method ")
+        return named.partition(" of ")[0].strip("'").removeprefix("builtins.")
+    return f"{'/'.join(Path(path).parts[-2:])}:{name}"
+
+
+def _tables(costs: Mapping[str, Mapping[str, Cost]]) -> str:
+    lines = [f"Measured {datetime.datetime.now(datetime.UTC).date()} on {machine_name()}.", ""]
+    for work, sides in costs.items():
+        lines += [f"### `{work}`", ""]
+        lines += ["| process | CPU | Python calls | most own time |", "| --- | --- | --- | --- |"]
+        for side, cost in sides.items():
+            hottest = "; ".join(
+                f"{share:.0%} `{name}` × {count:.2g}" for share, count, name in cost.hottest
+            )
+            lines.append(f"| {side} | {cost.cpu_us:.1f} µs | {cost.calls:.1f} | {hottest} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _written(path: Path) -> Path:
@@ -199,6 +249,7 @@ def main() -> None:
     parser.add_argument("--backlog", type=int, default=200_000, help="messages to consume")
     parser.add_argument("--top", type=int, default=0, metavar="N", help="print profiles")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the profiles into a page")
     chosen = parser.parse_args()
     known = works()
     unknown = [name for name in chosen.works if name not in known]
@@ -207,8 +258,10 @@ def main() -> None:
     scale = Scale(seconds=chosen.seconds, backlog=chosen.backlog)
     if not chosen.json:
         print(f"record kernel: {kernel.NAME}; a message costs, by process:")
+    every: dict[str, dict[str, Cost]] = {}
     for name in chosen.works or USUAL:
-        costs = run(*known[name], scale, chosen.top)
+        costs = run(*known[name], scale, chosen.top, builtins=chosen.write is not None)
+        every[name] = costs
         if chosen.json:
             print(json.dumps({"work": name, "kernel": kernel.NAME} | msgspec.to_builtins(costs)))
             continue
@@ -216,6 +269,9 @@ def main() -> None:
             f"{side} {cost.cpu_us:6.1f} µs, {cost.calls:6.1f} calls" for side, cost in costs.items()
         )
         print(f"{name:12} {text}", flush=True)
+    if chosen.write is not None:
+        before = chosen.write.read_text(encoding="utf-8").partition(TABLES)[0]
+        chosen.write.write_text(f"{before}{TABLES}{_tables(every)}", encoding="utf-8")
 
 
 if __name__ == "__main__":
