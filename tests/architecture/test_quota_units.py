@@ -16,6 +16,7 @@ from kourou.protocol.messages.quotas import SetQuota
 from kourou_console.api.cluster import QuotaBody, QuotaView
 
 _PAGE = Path(kourou_console.__file__).parent / "static/js/pages/cluster.js"
+_COLUMNS = _PAGE.read_text().partition('label="Quotas"')[2].partition("]}")[0]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ _PAGE = Path(kourou_console.__file__).parent / "static/js/pages/cluster.js"
         QuotaBody.__struct_fields__,
         tuple(inspect.signature(QuotasApi.set).parameters),
         tuple(inspect.signature(set_quota).parameters),
-        tuple(re.findall(r'^  \["(\w+)", "', _PAGE.read_text(), re.MULTILINE)),
+        tuple(re.findall(r'key: "(\w+)"', _COLUMNS)),
     ],
     ids=["model", "request", "response", "body", "client", "command", "page"],
 )

@@ -29,25 +29,6 @@ export default function Cluster() {
   <//>`;
 }
 
-const LIMITS = [
-  ["publish_bytes", "Publish/s"],
-  ["publish_messages", "Publish messages/s"],
-  ["fetch_bytes", "Fetch/s"],
-  ["fetch_messages", "Fetch messages/s"],
-  ["requests", "Requests/s"],
-  ["connections", "Connections"],
-  ["topics", "Topics"],
-  ["groups", "Groups"],
-  ["stored_bytes", "Stored"],
-];
-
-function limitColumn([key, title]) {
-  const shown = key.endsWith("_bytes")
-    ? { cell: (row) => row[key] && html`<${Bytes} of=${row[key]} />` }
-    : { value: (row) => row[key] ?? "" };
-  return { key, title, num: true, ...shown };
-}
-
 function Quotas({ rows }) {
   return html`<${Table}
     label="Quotas"
@@ -56,7 +37,60 @@ function Quotas({ rows }) {
     columns=${[
       { key: "kind", title: "For" },
       { key: "name", title: "Name" },
-      ...LIMITS.map(limitColumn),
+      {
+        key: "publish_bytes",
+        title: "Publish/s",
+        num: true,
+        cell: (row) => row.publish_bytes && html`<${Bytes} of=${row.publish_bytes} />`,
+      },
+      {
+        key: "publish_messages",
+        title: "Publish messages/s",
+        num: true,
+        value: (row) => row.publish_messages ?? "",
+      },
+      {
+        key: "fetch_bytes",
+        title: "Fetch/s",
+        num: true,
+        cell: (row) => row.fetch_bytes && html`<${Bytes} of=${row.fetch_bytes} />`,
+      },
+      {
+        key: "fetch_messages",
+        title: "Fetch messages/s",
+        num: true,
+        value: (row) => row.fetch_messages ?? "",
+      },
+      {
+        key: "requests",
+        title: "Requests/s",
+        num: true,
+        value: (row) => row.requests ?? "",
+      },
+      {
+        key: "connections",
+        title: "Connections",
+        num: true,
+        value: (row) => row.connections ?? "",
+      },
+      {
+        key: "topics",
+        title: "Topics",
+        num: true,
+        value: (row) => row.topics ?? "",
+      },
+      {
+        key: "groups",
+        title: "Groups",
+        num: true,
+        value: (row) => row.groups ?? "",
+      },
+      {
+        key: "stored_bytes",
+        title: "Stored",
+        num: true,
+        cell: (row) => row.stored_bytes && html`<${Bytes} of=${row.stored_bytes} />`,
+      },
       { key: "brokers", title: "Brokers", value: (row) => row.brokers.join(", ") },
     ]}
   />`;
