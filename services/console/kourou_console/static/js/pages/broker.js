@@ -68,7 +68,7 @@ function State({ ask }) {
           ]}
         />`}
     <//>
-    <${Panel} title="Replicas" ask=${ask}>
+    <${Panel} title="Replicas" ask=${ask} follows>
       ${(answer) => html`<${Members} members=${answer.members} />`}
     <//>
   `;

@@ -71,7 +71,7 @@ function OfGroup({ group }) {
         ${answer.causes_truncated && html`<${Notice} tone="warn">There are more dead letters than were counted.<//>`}
       `}
     <//>
-    <${Panel} title="Messages" ask=${ask} number=${ask.answer?.total}>
+    <${Panel} title="Messages" ask=${ask} follows number=${ask.answer?.total}>
       ${(answer) => html`<${Letters}
         answer=${answer}
         group=${group}

@@ -45,7 +45,7 @@ export default function Filters() {
           ]}
         />`}
     <//>
-    <${Panel} title="Filter servers" ask=${ask}>
+    <${Panel} title="Filter servers" ask=${ask} follows>
       ${(answer) =>
         html`<${Table}
           label="Filter servers"

@@ -84,7 +84,7 @@ function Lag({ group }) {
           ]}
         />`}
     <//>
-    <${Panel} title="Lag by queue" ask=${ask} number=${ask.answer?.total}>
+    <${Panel} title="Lag by queue" ask=${ask} follows number=${ask.answer?.total}>
       ${(answer) =>
         html`<${Table}
           label="Lag by queue"

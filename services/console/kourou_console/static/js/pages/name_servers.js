@@ -35,7 +35,7 @@ export default function NameServers() {
           ]}
         />`}
     <//>
-    <${Panel} title="Settings" ask=${ask}>
+    <${Panel} title="Settings" ask=${ask} follows>
       ${(answer) => html`<${Settings} items=${answer.items} />`}
     <//>
     <${Values} />

@@ -61,14 +61,14 @@ export default function Overview() {
       <${Panel} title="Alarms" ask=${alarms} number=${alarms.answer?.items.length}>
         ${(answer) => html`<${Alarms} answer=${answer} />`}
       <//>
-      <${Panel} title="Groups with the highest lag" ask=${overview}>
+      <${Panel} title="Groups with the highest lag" ask=${overview} follows>
         ${(answer) => html`<${Lagging} groups=${answer.lagging} />`}
       <//>
     </div>
     <${Panel} title="The last hour" ask=${series}>
       ${(answer) => html`<${Charts} answer=${answer} />`}
     <//>
-    <${Panel} title="Brokers" ask=${overview}>
+    <${Panel} title="Brokers" ask=${overview} follows>
       ${(answer) => html`<${Brokers} brokers=${answer.brokers} />`}
     <//>
   <//>`;

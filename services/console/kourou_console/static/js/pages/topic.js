@@ -102,7 +102,7 @@ function Router({ topic }) {
           ]}
         />`}
     <//>
-    <${Panel} title="Replicas" ask=${ask}>
+    <${Panel} title="Replicas" ask=${ask} follows>
       ${(answer) =>
         html`<${Table}
           label="Replicas"
