@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kourou import Message
@@ -67,6 +69,16 @@ async def test_a_batch_is_one_request_to_one_queue(broker, producing):
     assert len({result.queue for result in results}) == 1
     first = results[0].offset
     assert [result.offset for result in results] == [first, first + 1, first + 2]
+
+
+async def test_a_batch_does_not_overtake_the_sends_before_it(broker, producing):
+    async with producing() as mq:
+        await mq.send("T", b"")
+        before = [mq.send("T", b"x", order_key="k") for _ in range(3)]
+        batch = mq.send_batch("T", [b"y", b"z"], order_key="k")
+        *sent, last = await asyncio.gather(*before, batch)
+    offsets = [result.offset for result in (*sent, *last)]
+    assert offsets == sorted(offsets)
 
 
 @pytest.mark.feature("F175")
