@@ -221,7 +221,8 @@ def _tables(costs: Mapping[str, Mapping[str, Cost]]) -> str:
         lines += ["| process | CPU | Python calls | most own time |", "| --- | --- | --- | --- |"]
         for side, cost in sides.items():
             hottest = "; ".join(
-                f"{share:.0%} `{name}` × {count:.2g}" for share, count, name in cost.hottest
+                f"{share:.0%} `{name}` × {round(count) if count >= 10 else f'{count:.2g}'}"
+                for share, count, name in cost.hottest
             )
             lines.append(f"| {side} | {cost.cpu_us:.1f} µs | {cost.calls:.1f} | {hottest} |")
         lines.append("")

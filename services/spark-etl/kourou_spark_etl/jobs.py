@@ -142,7 +142,7 @@ def by_size(samples: DataFrame, *, window_ms: int) -> DataFrame:
     """Counts: window_ms, stage, topic, consumer_group, bucket | samples, sum_ms, max_ms.
 
     For one batch of a stream, or for a table; `bucket` as defined in
-    kourou_spark_etl.read_model.tables.
+    kourou_spark_etl.read_model.read_model.
     """
     start = F.floor(F.unix_millis("at") / window_ms) * window_ms
     bucket = F.when(F.col("ms") <= 0, F.lit(0)).otherwise(
