@@ -141,6 +141,10 @@ class PendingSend(msgspec.Struct, eq=False):
             self.draft = self._in_queue(target.queue.queue_id)
         self.target = target
 
+    def messages(self) -> list[PendingSend]:
+        """Return its messages, as they would be sent one by one."""
+        return [self]
+
     def _in_queue(self, queue_id: int) -> bytes:
         return moved_to_queue(self.draft, queue_id)
 
@@ -162,7 +166,8 @@ class PendingBatch(PendingSend, eq=False, kw_only=True):
 
     def messages(self) -> list[PendingSend]:
         """Return its messages, as they would be sent one by one."""
-        sends, at = [], 0
+        sends: list[PendingSend] = []
+        at = 0
         for size, unique_key, keys, span in zip(
             self.sizes, self.unique_keys, self.all_keys, self.spans, strict=True
         ):
@@ -184,27 +189,12 @@ class PendingBatch(PendingSend, eq=False, kw_only=True):
         return sends
 
 
-def messages_of(sends: Iterable[PendingSend]) -> list[PendingSend]:
-    """Return each message separately, also those of batches."""
-    found: list[PendingSend] = []
-    for send in sends:
-        if isinstance(send, PendingBatch):
-            found += send.messages()
-        else:
-            found.append(send)
-    return found
-
-
 def message_outcomes(outcomes: Outcomes) -> Outcomes:
     """Return the outcome of each message separately, also those of batches."""
     found: Outcomes = []
     for send, outcome in outcomes:
-        if isinstance(send, PendingBatch):
-            messages = send.messages()
-            each = outcome.results if isinstance(outcome, BatchResult) else repeat(outcome)
-            found += zip(messages, each, strict=False)
-        else:
-            found.append((send, outcome))
+        each = outcome.results if isinstance(outcome, BatchResult) else repeat(outcome)
+        found += zip(send.messages(), each, strict=False)
     return found
 
 

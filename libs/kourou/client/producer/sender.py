@@ -39,7 +39,6 @@ from kourou.client.producer.pending_sends import (
     Terms,
     first_error,
     message_outcomes,
-    messages_of,
 )
 from kourou.client.producer.selectors import FaultLatency, RoundRobin
 from kourou.client.producer.send_frames import SendFrame, frames, gather, outcomes_of, request_of
@@ -174,7 +173,9 @@ class ProducerSender:
             return
         trace, contexts = NO_TRACE, b""
         if self._tracing is not None:
-            trace, contexts = self._tracing.frame_contexts(messages_of(frame.messages))
+            trace, contexts = self._tracing.frame_contexts(
+                [message for send in frame.messages for message in send.messages()]
+            )
         request, body = self.request(frame, contexts)
         oneway = frame.terms.oneway
         answered = partial(self.answered, frame, now_ms)
