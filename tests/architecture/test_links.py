@@ -34,6 +34,8 @@ SOURCE_ROOTS = (
 SPAN_NAMES = "libs/kourou/telemetry/span_names.py"
 """Attributes of spans look like modules."""
 
+OWN_FILE = re.compile(r"`(\w+\.py)`")
+
 
 @pytest.fixture(scope="module")
 def pages(texts: dict[str, str]) -> dict[str, str]:
@@ -152,6 +154,19 @@ def test_files_that_pages_name_are_there(root: Path, pages: dict[str, str]) -> N
         for name, path in sorted(named)
         if not any((root / start / name).exists() for start in (*SOURCE_ROOTS, Path(path).parent))
     ]
+    assert missing == []
+
+
+def test_modules_that_the_pages_of_services_name_are_theirs(
+    texts: dict[str, str], pages: dict[str, str]
+) -> None:
+    missing = []
+    for path, text in pages.items():
+        folder, _, name = path.rpartition("/")
+        if not folder.startswith("services/") or name != "README.md":
+            continue
+        own = {Path(one).name for one in texts if one.startswith((f"{folder}/", "tests/"))}
+        missing += [f"{path}: {one}" for one in OWN_FILE.findall(text) if one not in own]
     assert missing == []
 
 
